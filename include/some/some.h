@@ -1,12 +1,12 @@
-// SoME as a C++ library: open a trained run, let it write, evaluate it, train one. C++17 and the standard library are
-// all this header needs; link with find_package(some) and some::some. What is here stays as it is within version 1
-// (namespace some::v1); a change that breaks it gets another.
+// SoME as a C++ library: opens a trained run, generates text, evaluates, and trains. This header requires only C++17
+// and the standard library; link with find_package(some) and some::some. The API is stable within version 1 (namespace
+// some::v1); a breaking change gets a new version.
 //
 //   some::Run run("runs/tiny");
 //   std::cout << run.generate("Once upon a time").text;
 //
-// Everything that goes wrong is thrown as some::Failure, in one line that says what, where, and what would be right.
-// Nothing is printed. A Run is used by one thread at a time; several may be used at once.
+// Errors are thrown as some::Failure, whose one-line message states what is wrong, where, and what would be right.
+// Nothing is printed. A Run must be used by one thread at a time; several Runs may be used concurrently.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,10 @@ class Failure : public std::runtime_error {
  public:
   Failure(const std::string& message, bool input, std::string code, std::vector<std::string> values);
   ~Failure() override;
-  // Whether the caller can set it right (a wrong path, setting, or file) or the work itself failed (a full disk).
+  // True if the caller can correct the problem (a wrong path, setting or file); false if the work itself failed (a full
+  // disk).
   bool input() const noexcept { return input_; }
-  // What is wrong, for programs: a name of docs/errors.md, which stays when the message is worded better, and the
+  // For programs: the error code (a name in docs/errors.md, which stays the same when the message is reworded), and the
   // names, paths and numbers in the message.
   const std::string& code() const noexcept { return code_; }
   const std::vector<std::string>& values() const noexcept { return values_; }
@@ -43,32 +44,32 @@ using MessageSink = std::function<void(bool warning, const std::string& message)
 struct RunOptions {
   std::string checkpoint = "latest";  // "latest", "best" or a step
   std::string device = "auto";        // "auto", "cpu", "cuda", "cuda:N"
-  std::string precision;              // empty: as trained; "fp32", "bf16" (GPU), "f64" (CPU)
-  int threads = 0;                    // 0: one for each CPU
-  MessageSink log;                    // warnings and remarks; none: they are dropped
+  std::string precision;              // empty: the precision of training; "fp32", "bf16" (GPU), "f64" (CPU)
+  int threads = 0;                    // 0: one per CPU
+  MessageSink log;                    // receives warnings and information; empty: both are dropped
 };
 
 struct WriteOptions {
-  double temperature = 0.8;  // 0: always the likeliest token
-  int top_k = 0;             // 0: all
-  double top_p = 1.0;        // 1: all
-  std::uint64_t seed = 0;    // the same seed writes the same text
+  double temperature = 0.8;  // 0: always the most likely token
+  int top_k = 0;             // 0: all tokens
+  double top_p = 1.0;        // 1: all tokens
+  std::uint64_t seed = 0;    // the same seed gives the same text
   std::int64_t max_tokens = 200;
-  bool stop_at_end = true;  // of the text
-  // Told of each token as it comes, with the bytes it stands for; false: stop there.
+  bool stop_at_end = true;  // stop at the end-of-text token
+  // Called with each new token and its bytes; return false to stop.
   std::function<bool(std::int32_t token, const std::string& bytes)> on_token;
 };
 
 struct WrittenText {
   std::string text;     // prompt and continuation
-  TokenIds tokens;      // the new ones
-  std::string stopped;  // why: "eos", "length" or "asked"
+  TokenIds tokens;      // the new tokens
+  std::string stopped;  // reason: "eos", "length" or "asked" (on_token returned false)
 };
 
 struct MeasuredLoss {
-  double loss = 0;  // nats a token
+  double loss = 0;  // nats/token
   double perplexity = 0, bits_per_byte = 0;
-  std::int64_t tokens = 0;  // predicted
+  std::int64_t tokens = 0;  // predicted tokens
 };
 
 // A trained model.
@@ -79,16 +80,17 @@ class Run {
   Run(Run&&) noexcept;
   Run& operator=(Run&&) noexcept;
 
-  std::int64_t step() const;  // of the checkpoint
-  int vocabulary() const;     // tokens
-  int longest() const;        // tokens that it reads at once (model.seq_len)
+  std::int64_t step() const;  // training step of the checkpoint
+  int vocabulary() const;     // vocabulary size in tokens
+  int longest() const;        // context length in tokens (model.seq_len)
   TokenIds encode(const std::string& text) const;
   std::string decode(const TokenIds& ids) const;
 
-  // Of every position, one row after another: ids.size() * vocabulary() numbers.
+  // Returns the logits of all positions in row-major order: ids.size() * vocabulary() numbers.
   std::vector<float> logits(const TokenIds& ids);
   WrittenText generate(const std::string& prompt, const WriteOptions& options = {});
-  // On the run's validation text, or on a file, a folder or "builtin:DOMAIN"; at most so many documents (0: all).
+  // Evaluates on the validation text of the run, or on a file, a folder or "builtin:DOMAIN"; at most `documents`
+  // documents (0: all).
   MeasuredLoss evaluate(const std::string& data = "", std::int64_t documents = 0);
 
  private:
@@ -102,22 +104,22 @@ struct TrainingStep {
 };
 
 struct TrainingOptions {
-  // After each step whose loss is known; false: finish the step, save, and return.
+  // Called after each step whose loss is known. Return false to finish the step, save, and return.
   std::function<bool(const TrainingStep&)> on_step;
   MessageSink log;
 };
 
 struct TrainedRun {
   std::int64_t steps = 0;
-  bool finished = false;                   // or stopped by on_step: resume_run() goes on
-  std::optional<MeasuredLoss> evaluation;  // the last one
+  bool finished = false;                   // false: stopped by on_step; resume_run() continues
+  std::optional<MeasuredLoss> evaluation;  // the last one, if any
 };
 
-// Trains a recipe (a TOML file) into a new run folder. settings: "train.max_steps=100" each. A memory that the recipe
-// asks for is built at the end: FOLDER/memory.safetensors.
+// Trains a recipe (a TOML file) into a new run folder. Each setting has the form "train.max_steps=100". If the recipe
+// requests a memory, it is built at the end: FOLDER/memory.safetensors.
 TrainedRun train_run(const std::string& recipe, const std::string& folder,
                      const std::vector<std::string>& settings = {}, const TrainingOptions& options = {});
-// Goes on from the last checkpoint, to the bit; settings may make the run longer.
+// Continues from the last checkpoint, bit-identically; settings may extend the run.
 TrainedRun resume_run(const std::string& folder, const std::vector<std::string>& settings = {},
                       const TrainingOptions& options = {});
 

@@ -14,13 +14,14 @@
 namespace some {
 namespace {
 
-// A part of a text that the model reads from position 0 on.
+// Part of a document that the model reads starting at position 0.
 struct Piece {
   std::vector<std::int32_t> ids;
   std::vector<std::uint32_t> bytes;
 };
 
-// Pieces begin with the last token of the piece before, so that every token but a story's first is predicted once.
+// Cuts a document into pieces. Each piece begins with the last token of the previous one, so that every token but a
+// document's first is predicted once.
 void cut_story(std::span<const std::int32_t> ids, std::span<const std::uint16_t> bytes, std::size_t seq_len,
                std::vector<Piece>& out) {
   for (std::size_t begin = 0; begin + 1 < ids.size(); begin += seq_len - 1) {
@@ -73,7 +74,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
     for (std::int64_t i = 0; i < data.stories(); ++i)
       cut_story(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
   } else {
-    // One long text: its last fifth.
+    // Single document: its last fifth is held out.
     const std::vector<std::int32_t> all_ids = data.ids(0);
     const std::vector<std::uint16_t> all_bytes = data.bytes(0);
     const std::span ids(all_ids);
@@ -93,7 +94,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
 
 class Streamer {
  public:
-  // learner: null for the frozen twin.
+  // learner: null for the frozen control.
   Streamer(OpenedRun& run, const AdaptOptions& options, KeyLearner* learner,
            std::function<void(std::int64_t tokens)> after_window)
       : run_(run), model_(*run.model), options_(options), learner_(learner), after_window_(std::move(after_window)) {}
@@ -117,13 +118,13 @@ class Streamer {
     if (after_window_) after_window_(done_);
   }
 
-  // Whole pieces, as many as make a window, in one pass.
+  // Reads whole pieces, one window per update, in batches.
   void read_batches(const std::vector<Piece>& stream) {
     BatchOptions batch_options;
     batch_options.seq_len = run_.recipe.model.seq_len;
     batch_options.pad_id = run_.tokenizer.pad_id();
     batch_options.eos_id = run_.tokenizer.eos_id();
-    // A long window is read in several passes whose sums add up.
+    // A long window is read in several passes whose sums are added.
     const auto most = static_cast<std::size_t>(run_.recipe.train.batch);
     for (std::size_t first = 0; first < stream.size();) {
       std::size_t last = first;
@@ -149,7 +150,7 @@ class Streamer {
     }
   }
 
-  // A window after another of one piece after another, with the attention cache.
+  // Reads one piece after another in windows shorter than seq_len, with the attention cache.
   void read_on(const std::vector<Piece>& stream) {
     Context& ctx = model_.context();
     const auto vocab = static_cast<std::size_t>(model_.config().vocab);
@@ -202,7 +203,7 @@ const std::vector<std::string> files_of_adapted_run = {"tokenizer.json", "checkp
 void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
   const RunPaths paths{out.folder()};
   write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
-  // "finished": there are no optimizer moments to go on training from.
+  // "finished": there are no optimizer moments from which training could resume.
   save_checkpoint(paths.folder, step, *run.model,
                   {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
   save_key_positions(paths.folder, step, *run.model);
@@ -287,7 +288,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
     report.active.emplace();
     report.active->windows = Streamer(run, options, &learner, [&](std::int64_t done) {
                                tell("learning keys", done);
-                               // Ten positions on the way, for drawing how the keys moved.
+                               // Saves the positions ten times during reading, to plot the movement of the keys.
                                if (!out || done * 10 / total <= positions_saved || done >= total) return;
                                positions_saved = done * 10 / total;
                                save_key_positions(out->folder(), run.step + learner.updates(), model);

@@ -1,5 +1,5 @@
-// The page of an adaptation: loss over the stream of the learning keys beside their frozen twin, what was gained on the
-// new text and what was lost on the original one.
+// The page of an adaptation: loss over the stream with learning keys compared with the frozen control, gain on the new
+// text and loss increase on the original text.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_points = 160;  // more could not be told apart
+constexpr std::size_t max_points = 160;  // more could not be distinguished
 
 std::string loss_text(double loss, double bits_per_byte) {
   return fmt::format("{:.4f} nats ({:.4f} bits a byte)", loss, bits_per_byte);
@@ -91,7 +91,7 @@ Table layers_table(const AdaptReport& report) {
   return table;
 }
 
-// "gained 0.0123", "lost 0.0004".
+// Formats a gain: "gained 0.0123", "lost 0.0004".
 std::string gain_text(double gain) { return fmt::format("{} {:.4f}", gain >= 0 ? "gained" : "lost", std::abs(gain)); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The picture of an adaptation: loss over the stream, of the learning keys and of their frozen twin.
+// The SVG plot of an adaptation: loss over the stream with learning keys and of the frozen control.
 #include <algorithm>
 #include <cmath>
 
@@ -66,7 +66,7 @@ std::string adapt_picture(const AdaptReport& report) {
   if (spans.empty()) low = 0, high = 1;
   const auto curve = [&](const Axis& y, double (*value)(const StreamSpan&), const char* colour) {
     svg.path(line_of(spans, x, y, value), colour, 1.8);
-    // A stream of a few windows is a few dots rather than a line.
+    // A stream of few windows is drawn with dots.
     if (spans.size() > 40) return;
     for (const auto& [at_x, at_y] : line_of(spans, x, y, value)) svg.circle(at_x, at_y, 3, colour, "#ffffff");
   };

@@ -13,11 +13,11 @@
 namespace some {
 namespace {
 
-// Step sizes that are tried; the best on the stream is reported.
+// Step sizes to try; the best on the stream is reported.
 constexpr double bias_rates[] = {0.003, 0.01, 0.03, 0.1};
 constexpr double gradient_rates[] = {1e-4, 3e-4};
 
-// A way of learning: reads a window and gives the sum of its losses, learning from it afterwards.
+// Result of one method: losses per window, where each window is learned from after it was read.
 struct Outcome {
   std::vector<WindowResult> windows;
   double original = 0, seconds = 0;
@@ -79,7 +79,7 @@ class Ways {
   void tell(const char* what, std::int64_t done) const {
     if (options_.progress) options_.progress(what, done, std::ssize(stream_));
   }
-  // The loss of a model as it stands on the original text.
+  // Returns the loss of the model in its current state on the original text.
   double original_loss(Model& model) const {
     double sum = 0;
     MemoryReader(model, nullptr, false).read(original_, whole(original_), [&](auto windows, auto) {
@@ -94,7 +94,8 @@ class Ways {
     body();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
-  // One window after another: `read` gives the sum of losses of a batch with one window, and learns.
+  // Processes the tokens window by window: `read` returns the sum of losses of a batch with one window, then learns
+  // from it.
   template <typename Read>
   std::vector<WindowResult> window_by_window(const char* what, const std::vector<std::int32_t>& tokens, Read&& read) {
     std::vector<WindowResult> out;
@@ -171,8 +172,8 @@ class Ways {
     return out;
   }
 
-  // Logits are computed once, for all rates, which then learn on the host. Positions are added up in groups of a fixed
-  // size, so that the sums are the same for any number of threads.
+  // Computes the logits once for all step sizes; the biases learn on the host. Positions are summed in groups of fixed
+  // size, so that the results are identical for any number of threads.
   std::vector<std::pair<double, Outcome>> bias() {
     Model& model = *run_.model;
     Threads& threads = *run_.ctx->threads;
@@ -225,7 +226,7 @@ class Ways {
       for (std::size_t r = 0; r < rates; ++r) outcomes[r].windows.push_back({batch.size() - row, 0, sums[r]});
       return sums[0];
     });
-    const double seconds = model_seconds + rates_seconds / static_cast<double>(rates);  // of one rate
+    const double seconds = model_seconds + rates_seconds / static_cast<double>(rates);  // per step size
     std::vector<double> original(rates, 0.0);
     window_by_window("output bias", original_, [&](const Batch& batch, std::int64_t row) {
       read(batch, row, false, original);
@@ -263,7 +264,7 @@ class Ways {
           ctx.arena->reset();
           model.clear_gradients();
           StepSettings pass;
-          pass.temperature = run_.recipe.model.eval_temp;  // as it is used
+          pass.temperature = run_.recipe.model.eval_temp;  // as in inference
           pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
           double sum = 0;
           for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;

@@ -1,6 +1,6 @@
-// Every way in which a model can learn while it is used, side by side on one stream (spec 7, 8): not at all, its keys
-// by the published rules, a memory, one bias on its output, gradient steps on everything (dynamic evaluation). What
-// each gains on the stream, what it loses on the original text, and how long it takes.
+// Compares every way in which a model can learn during use on one stream (spec 7, 8): not at all, keys by the published
+// rules, a memory, one bias on its output, gradient steps on all parameters (dynamic evaluation). Reports for each the
+// gain on the stream, the loss on the original text and the time.
 #pragma once
 
 #include <functional>
@@ -15,9 +15,9 @@ namespace some {
 
 struct WaysOptions {
   std::string data;         // file, folder or builtin:DOMAIN
-  std::string memory;       // a memory to begin from; it is not changed. Empty: an empty one
-  MemoryChoices choices;    // of an empty one
-  std::int64_t tokens = 0;  // of the stream; 0: all
+  std::string memory;       // initial memory, which is not changed; empty: start with an empty memory
+  MemoryChoices choices;    // settings of an empty memory
+  std::int64_t tokens = 0;  // tokens of the stream; 0: all
   std::int64_t original_tokens = 20000;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
@@ -30,16 +30,16 @@ struct Way {
   WayKind kind = WayKind::frozen;
   struct Window {
     std::int64_t tokens = 0;
-    double loss = 0;  // nats a token, as all losses here
+    double loss = 0;  // nats/token, like all losses here
   };
   std::vector<Window> windows;
-  double loss = 0, original = 0;   // on the stream; on the original text afterwards
-  double gain = 0, forgotten = 0;  // against the frozen model
+  double loss = 0, original = 0;   // loss on the stream; loss on the original text afterwards
+  double gain = 0, forgotten = 0;  // relative to the frozen model
   double seconds = 0, times_frozen = 0;
   struct Tried {
     double rate = 0, loss = 0, original = 0;
   };
-  std::optional<double> rate;  // the step size that was best on the stream, where there is one
+  std::optional<double> rate;  // best step size on the stream, for methods that have one
   std::vector<Tried> tried;
 };
 

@@ -1,4 +1,4 @@
-// The comparison of all ways of learning: as JSON, and as a page.
+// The comparison of all adaptation methods as JSON and as a page.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ json way_json(const Way& way) {
   return out;
 }
 
-// The loss over the stream, windows merged into at most so many points.
+// Returns the loss over the stream, with windows merged into at most `most` points.
 json curve_of(const Way& way, std::size_t most) {
   json points = json::array();
   const std::size_t merged = std::max<std::size_t>(1, (way.windows.size() + most - 1) / most);

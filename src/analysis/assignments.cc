@@ -43,7 +43,7 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
   Choices out;
   out.top_k = config.top_k;
   out.layers.resize(static_cast<std::size_t>(config.layers));
-  std::vector<std::size_t> kept;  // rows of the batch that go into the result
+  std::vector<std::size_t> kept;  // rows of the batch that are kept
   StepSettings settings;
   settings.temperature = options.temperature;
   const auto observe = [&](int layer, const RouterTape& tape) {

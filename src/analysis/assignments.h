@@ -1,4 +1,4 @@
-// Where experts fire: the text a study reads, and the choices of every position of it, brought to the host.
+// Expert assignments: the text an analysis reads and the routing of each of its positions, copied to the host.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace some {
 
-// The run's validation stories, or another source; at most `stories` of them (0: all).
+// The run's validation documents, or another source; at most `stories` documents (0: all).
 struct StudyText {
   TokenData data;
-  std::string source;  // in words
+  std::string source;  // description for reports
   std::int64_t stories = 0;
 };
 StudyText study_text(const OpenedRun& run, const std::string& source, std::int64_t stories);
 
-// bad_input for a run without experts (ffn = "dense" or "none"); `what` is what was asked for.
+// Throws (bad_input) for a run without experts (ffn = "dense" or "none"); `what` names the requested analysis.
 void require_experts(const OpenedRun& run, const std::string& what);
-// bad_input unless the model has this layer.
+// Throws (bad_input) if the model does not have this layer.
 void require_layer(const ModelConfig& config, int layer);
 
 struct LayerFirings {
@@ -30,22 +30,22 @@ struct LayerFirings {
 
 struct Choices {
   int top_k = 0;
-  std::vector<std::int32_t> tokens;  // the token at each position: the one whose state chose the experts (spec 6)
-  std::vector<std::int32_t> next;    // the token predicted there; -1: none
-  std::vector<std::int32_t> story;   // which story it is of
-  std::vector<std::int32_t> places;  // place in the story, from 0
-  std::vector<double> nll;           // of `next`, in nats; 0 where there is none
+  std::vector<std::int32_t> tokens;  // the token at each position, whose hidden state is routed (spec 6)
+  std::vector<std::int32_t> next;    // the token predicted at that position; -1: none
+  std::vector<std::int32_t> story;   // index of its document
+  std::vector<std::int32_t> places;  // position in the document, from 0
+  std::vector<double> nll;           // loss of `next`, in nats; 0 if there is none
   std::vector<LayerFirings> layers;
   std::int64_t positions() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
 struct CollectOptions {
   std::int64_t stories = 0;     // 0: all
-  int rows = 16;                // stories in one pass
-  bool predicted_only = false;  // leave out positions that predict nothing (the end of a story)
+  int rows = 16;                // documents per forward pass
+  bool predicted_only = false;  // leave out positions without a target (the end of a document)
   int pad_id = 1, eos_id = 2;
   double temperature = 0;                             // 0: eval_temp
-  LongDocuments long_documents = LongDocuments::cut;  // those longer than the model's seq_len, as in training
+  LongDocuments long_documents = LongDocuments::cut;  // documents longer than the model's seq_len, as in training
 };
 Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options);
 

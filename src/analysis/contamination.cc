@@ -16,9 +16,9 @@ namespace {
 
 using Tokens = std::span<const std::int32_t>;
 
-// Walks through what was read and the text side by side, past the ends of documents that have grown since. `differs`:
-// the first token that is another; none where one of them is the beginning of the other. `next`: of the text, the first
-// that was not read.
+// Compares the tokens that were read with the text, skipping the ends of documents that have grown since. `differs`:
+// the first differing token; none if one is a prefix of the other. `next`: the first token of the text that was not
+// read.
 struct Comparison {
   std::size_t next = 0;
   std::optional<std::size_t> differs;
@@ -34,11 +34,11 @@ Comparison compare(Tokens known, Tokens tokens, std::optional<TokenId> end) {
   return {next, std::nullopt};
 }
 
-// Documents are compared word for word in pieces of at most this many tokens: texts that are made of the same sentences
-// share shorter ones. Pieces are found by their first tokens.
+// Documents are compared verbatim in pieces of at most piece_tokens tokens; texts composed of the same sentences share
+// only shorter pieces. Pieces are found by the hash of their first begin_tokens tokens.
 constexpr std::size_t piece_tokens = 256, begin_tokens = 32;
 
-// Of a stretch of begin_tokens, for every place of a text in turn.
+// Rolling hash over begin_tokens tokens.
 class RollingHash {
  public:
   RollingHash() {
@@ -55,7 +55,7 @@ class RollingHash {
   std::uint64_t hash_ = 0, power_ = 1;
 };
 
-// The documents of a text, to be found among others.
+// Index of the documents of a text, to find them in other texts.
 class Documents {
  public:
   Documents(const TokenData& data, std::int64_t stories, std::optional<TokenId> end) : end_(end) {
@@ -66,7 +66,7 @@ class Documents {
 
   void look_in(Tokens text) {
     RollingHash hash;
-    std::size_t begin = 0;  // of the document
+    std::size_t begin = 0;  // of the current document
     for (std::size_t i = 0; i < text.size(); ++i) {
       const std::uint64_t now = i < begin_tokens ? hash.next(text[i]) : hash.next(text[i], text[i - begin_tokens]);
       if (i + 1 >= begin_tokens) look_for(pieces_, now, text.subspan(i + 1 - begin_tokens), false);
@@ -97,7 +97,7 @@ class Documents {
   void add(std::size_t document, Tokens tokens) {
     if (!tokens.empty() && tokens.back() == end_) tokens = tokens.first(tokens.size() - 1);
     if (tokens.empty()) return;
-    // A few words stand in any text: short documents are compared as a whole, with their ends.
+    // Any text contains a few common words, so short documents are compared as a whole, including their ends.
     if (tokens.size() < begin_tokens) {
       if (end_) short_ones_.emplace(hash_of(tokens), Piece{document, tokens});
       return;
@@ -108,7 +108,7 @@ class Documents {
       pieces_.emplace(hash_of(piece.first(begin_tokens)), Piece{document, piece});
     }
   }
-  // Those of this hash that the text begins with, or is.
+  // Marks the documents whose piece with this hash is a prefix of the text, or (`is`) the whole text.
   void look_for(Pieces& pieces, std::uint64_t hash, Tokens text, bool is) {
     auto [one, last] = pieces.equal_range(hash);
     while (one != last) {
@@ -121,7 +121,7 @@ class Documents {
   }
 
   std::optional<TokenId> end_;
-  std::deque<std::vector<std::int32_t>> documents_;  // pieces are parts of them
+  std::deque<std::vector<std::int32_t>> documents_;  // pieces refer to these
   Pieces pieces_, short_ones_;
   std::vector<bool> found_;
 };
@@ -131,7 +131,7 @@ class Documents {
 std::string file_of(const std::string& source) {
   if (is_builtin(source)) return "";
   std::error_code none;
-  // A file that is gone has a place too: what was read from it can still be named by it.
+  // A deleted file still has a path, by which its text can be named.
   const std::string place = std::filesystem::weakly_canonical(source, none).string();
   return none || place.empty() ? "" : hex(hash_bytes(place.data(), place.size()));
 }
@@ -142,7 +142,7 @@ std::optional<std::size_t> known_text(const Memory& memory, const std::string& p
   std::optional<Error> refusal;
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
     const MemoryText& known = memory.texts[i];
-    // Older memories do not say which file a text was; a name may lead there from here.
+    // Older memories do not record the file of a text; its name may refer to this file.
     const bool told = known.name == name || (!file.empty() && known.file == file);
     if (!told && (file.empty() || !known.file.empty() || file_of(known.name) != file)) continue;
     const Comparison both = compare(known.tokens, tokens, end);

@@ -13,7 +13,7 @@ std::string chance_words(double p, int shuffles) {
   return p <= 1.0 / (1.0 + shuffles) + 1e-12 ? fmt::format("p <= {:.2g}", p) : fmt::format("p = {:.2g}", p);
 }
 
-// The tokens and classes behind one expert or set.
+// Counts of tokens and word classes for one expert or set.
 struct Firing {
   std::map<std::int32_t, std::int64_t> tokens;
   std::vector<std::int64_t> classes = std::vector<std::int64_t>(word_classes, 0);
@@ -29,8 +29,8 @@ struct Study {
   OpenedRun& run;
   const GuildOptions& options;
   Choices choices;
-  std::vector<WordClass> classes;        // of each position's token
-  std::vector<std::int32_t> type_class;  // of each position: the class its token has most often
+  std::vector<WordClass> classes;        // class of each position's token
+  std::vector<std::int32_t> type_class;  // most frequent class of each position's token
   std::vector<std::int64_t> token_count, class_count;
 
   GuildUnit describe(const Firing& firing, std::vector<int> experts) const;
@@ -67,8 +67,8 @@ LabelledChoices labelled(const Choices& choices, const LayerFirings& firings, in
   return {experts, choices.top_k, labels, firings.experts, label, {}};
 }
 
-// A guild brings words of a class together: mostly nouns, and more than an expert would meet if the classes were dealt
-// out among tokens at random.
+// True for a guild: the unit's tokens are mostly of one class, and more of them than if classes were assigned to tokens
+// at random.
 bool is_guild(const Affinity& by_position, const Affinity& by_type) {
   return by_position.unit >= 0 && by_position.p <= 0.05 && by_type.p <= 0.05 && by_type.share >= 0.5;
 }
@@ -96,7 +96,7 @@ std::string noun_verdict(const Affinity& by_position, const Affinity& by_type, c
       name, numbers(by_type), chance_words(by_type.p, shuffles), 100 * by_type.recall);
 }
 
-// The unit of a label test that is most given to a class; nothing where none was seen often enough.
+// Returns the expert with the highest affinity to a class; none if no unit fired often enough.
 std::optional<GivenUnit> given_expert(const LabelTest& test, std::size_t word_class) {
   const Affinity& affinity = test.expert_affinity[word_class];
   if (affinity.unit < 0) return std::nullopt;

@@ -1,5 +1,5 @@
-// Guilds: which experts, and which sets of experts chosen together, fire for which tokens, and whether that is more
-// than chance.
+// Guilds (a SoME term): which experts, and which sets of experts active together, fire for which tokens, and whether
+// this exceeds chance.
 #pragma once
 
 #include <cstdint>
@@ -15,37 +15,37 @@
 namespace some {
 
 struct GuildOptions {
-  std::optional<int> layer;  // this layer alone; otherwise all
-  std::string data;          // empty: the run's validation stories
+  std::optional<int> layer;  // only this layer; none: all
+  std::string data;          // empty: the run's validation documents
   std::int64_t stories = 200;
   int shuffles = 100;
   std::uint64_t seed = 0;
   std::int64_t min_count = 50;
-  int shown = 8;  // experts and sets in the report
+  int shown = 8;  // number of experts and sets in the report
 };
 
 struct TokenShare {
   std::int32_t id = 0;
   std::string text;
   std::int64_t count = 0;
-  double share = 0, base = 0;  // of a unit's firings, of all positions
+  double share = 0, base = 0;  // share of a unit's firings; share of all positions
   double lift() const { return base > 0 ? share / base : 0; }
 };
 
-// An expert, or a set of experts chosen together, and what it fires for.
+// An expert, or a set of experts active together, and the tokens it fires for.
 struct GuildUnit {
   std::vector<int> experts;
   std::int64_t count = 0;
   double share_of_positions = 0;
   std::int64_t distinct_tokens = 0;
-  std::vector<double> class_shares;  // by WordClass
+  std::vector<double> class_shares;  // indexed by WordClass
   WordClass top_class = WordClass::other;
   double top_class_share = 0, top_class_base = 0;
-  std::vector<TokenShare> tokens;  // the commonest, which is never missing
+  std::vector<TokenShare> tokens;  // the most frequent tokens; the most frequent one is always listed
 };
 
-// A unit most given to a word class. In a type test every token counts as the class it has most often, and chance deals
-// the classes out among tokens.
+// The unit with the highest affinity to a word class. In a type test each token counts as its most frequent class, and
+// the shuffles redistribute the classes among tokens.
 struct GivenUnit {
   std::vector<int> experts;
   Affinity affinity;
@@ -61,9 +61,9 @@ struct GuildLayer {
   bool middle = false;
   LabelTest token, next_token, word_class, word_class_by_type;
   std::vector<ClassGuilds> classes;
-  std::vector<GuildUnit> experts, sets;  // the busiest, the most frequent
+  std::vector<GuildUnit> experts, sets;  // the busiest experts; the most frequent sets
   std::int64_t distinct_sets = 0;
-  bool noun_expert = false, noun_set = false;  // there is one that brings nouns together
+  bool noun_expert = false, noun_set = false;  // true if an expert (a set) is a noun guild
   std::string summary;
 };
 
@@ -75,16 +75,16 @@ struct GuildReport {
   int experts = 0, top_k = 0, shuffles = 0;
   std::uint64_t seed = 0;
   std::int64_t min_count = 0;
-  std::vector<double> class_shares;  // of all positions, by WordClass
+  std::vector<double> class_shares;  // shares of all positions, indexed by WordClass
   std::vector<GuildLayer> layers;
 };
 
 GuildReport study_guilds(OpenedRun& run, const GuildOptions& options);
 nlohmann::json to_json(const GuildReport& report);
-// The report as a page of its own.
+// Returns the report as an HTML page.
 std::string guilds_page(const GuildReport& report, const OpenedRun& run);
 
-// "{3 17}"
+// Formats a set of experts: "{3 17}".
 std::string set_text(const std::vector<int>& experts);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// The report of guilds as JSON, for files and --json.
+// The guild report as JSON, for files and --json.
 #include "analysis/guilds.h"
 
 namespace some {

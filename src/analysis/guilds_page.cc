@@ -1,4 +1,4 @@
-// The page of guilds: how much the choice of experts tells of tokens and word classes, and which experts are for which.
+// The guilds page: how much the assignments reveal about tokens and word classes, and which experts prefer which.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double max_doublings = 3;  // of a share over its base that a colour tells apart
+constexpr double max_doublings = 3;  // range of the color scale, in doublings of a share over its base
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 std::string probability(double p) { return fmt::format("{:.2g}", p); }
 
-// A token as it is shown among others: blanks and line ends made visible.
+// Returns a token for display; spaces and line ends are made visible.
 std::string visible(const std::string& bytes) {
   std::string out;
   for (const char c : bytes) out += c == ' ' ? "·" : c == '\n' ? "↵" : std::string(1, c);

@@ -15,10 +15,10 @@
 namespace some {
 namespace {
 
-constexpr std::size_t max_map_points = 8000;  // of one map, all saved positions together
+constexpr std::size_t max_map_points = 8000;  // per map, over all saved positions
 constexpr std::int64_t max_tsne_points = 2048;
 
-// The first saved key positions of every layer; empty where none were saved before this checkpoint.
+// The first saved key positions of every layer; empty if none were saved before this checkpoint.
 struct Start {
   std::int64_t step = 0;
   std::vector<Tensor> keys;
@@ -41,7 +41,8 @@ Start first_positions(const OpenedRun& run) {
   return start;
 }
 
-// What the evaluation at this checkpoint wrote down of the epoch it closed, by layer; empty where there is none.
+// Returns the experts used in the last epoch by layer, as logged by the evaluation at this checkpoint; empty if there
+// was none.
 std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun& run) {
   std::vector<std::optional<std::int64_t>> found;
   for_each_json_line(run.paths.metrics(), [&](const JsonObject& object) {
@@ -73,7 +74,7 @@ LayerMaps::Tsne tsne_map(Threads& threads, const Points& keys, const std::vector
   LayerMaps::Tsne map;
   map.experts.resize(usage.size());
   std::iota(map.experts.begin(), map.experts.end(), 0);
-  // Every pair is compared: of a very large library the busiest experts are drawn.
+  // t-SNE compares all pairs, so only the busiest experts of a very large library are drawn.
   if (keys.count > max_tsne_points) {
     std::stable_sort(map.experts.begin(), map.experts.end(), [&](int a, int b) {
       return usage[static_cast<std::size_t>(a)] > usage[static_cast<std::size_t>(b)];
@@ -175,8 +176,8 @@ nlohmann::json to_json(const InspectReport& report) {
   out["evaluation"]["data"] = report.data;
   for (const InspectedLayer& layer : report.layers) {
     nlohmann::json one = to_json(layer.measures);
-    // Counted from the end of each epoch, so empty at its end: what that epoch's own evaluation saw is reported
-    // instead.
+    // The count restarts at the end of each epoch and is therefore empty there; the value logged by that epoch's
+    // evaluation is reported instead.
     one.erase("experts_used_this_epoch");
     one["experts_used_last_epoch"] =
         layer.experts_used_last_epoch ? nlohmann::json(*layer.experts_used_last_epoch) : nlohmann::json();

@@ -1,5 +1,5 @@
-// A run looked at layer by layer: its measures (spec 6), maps of its keys, a page of both; pictures as SVG where they
-// are asked for.
+// Inspection of a run by layer: its measures (spec 6), maps of its keys, an HTML page with both, and SVG pictures on
+// request.
 #pragma once
 
 #include <cstdint>
@@ -17,38 +17,38 @@
 namespace some {
 
 struct InspectOptions {
-  std::optional<int> layer;    // this layer alone; otherwise all
-  std::string data;            // empty: the run's validation stories
+  std::optional<int> layer;    // only this layer; none: all
+  std::string data;            // empty: the run's validation documents
   std::int64_t stories = 200;  // 0: all
   TsneSettings tsne;
-  bool maps = true;  // of the keys; without them there is no page
+  bool maps = true;  // key maps; without them no page is written
 };
 
-// Where the keys of a layer lie.
+// Positions of a layer's keys in two dimensions.
 struct LayerMaps {
-  std::vector<KeyPositions> positions;  // saved ones up to the checkpoint, and those of the checkpoint itself
-  Plane plane;                          // of the keys now
+  std::vector<KeyPositions> positions;  // saved positions up to the checkpoint, and those of the checkpoint itself
+  Plane plane;                          // plane of the current keys
   std::vector<Point2> pca;
-  Plane movement_plane;  // of all positions together
+  Plane movement_plane;  // common plane of all saved positions
   struct Tsne {
-    std::vector<int> experts;  // of a very large library the busiest
+    std::vector<int> experts;  // the busiest experts of a very large library, otherwise all
     TsneSettings settings;
     TsneResult result;
   };
-  std::optional<Tsne> tsne;  // where there are keys enough
+  std::optional<Tsne> tsne;  // only if there are enough keys
 };
 
 struct InspectedLayer {
-  // Usage is the running mean of the key update; of a layer whose keys never learn and so count nothing it is what the
-  // stories chose.
+  // Usage is the running mean kept by the key update. For a layer whose keys never learn, and which therefore counts
+  // nothing, it is the load measured on the documents.
   LayerMeasures measures;
   bool usage_of_data = false;
   bool keys_learn = true;
   double routing_temperature = 0;
-  // What the evaluation at this checkpoint saw of the epoch it closed; nothing where there was none.
+  // Experts used in the last epoch, as logged by the evaluation at this checkpoint; none if there was no evaluation.
   std::optional<std::int64_t> experts_used_last_epoch;
-  std::vector<double> usage, mass;  // by expert
-  std::string usage_name;           // what `usage` counts, in words
+  std::vector<double> usage, mass;  // by expert; `mass`: gate-weighted load
+  std::string usage_name;           // description of the quantity in `usage`
   std::optional<LayerMaps> maps;
 };
 
@@ -58,25 +58,25 @@ struct InspectReport {
   int middle_layer = 0, experts = 0, top_k = 0;
   std::optional<std::int64_t> moved_since_step;
   Evaluation evaluation;
-  EvaluateOptions how;  // it was evaluated
+  EvaluateOptions how;  // evaluation settings
   std::string data;
   std::vector<InspectedLayer> layers;
 };
 
-// Opens the choices of `stories` stories for cliques and gates.
+// Measures a run. Collects the assignments of `stories` documents for cliques and gates.
 InspectReport inspect_run(OpenedRun& run, const InspectOptions& options);
 nlohmann::json to_json(const InspectReport& report);
-// The report as one page, maps and all.
+// Returns the report as one HTML page, including the maps.
 std::string inspect_page(const InspectReport& report, const OpenedRun& run);
 
-// Writes index.html, inspect.json and the numbers of every layer as CSV into a folder; with `svg` the pictures too, for
-// where there is no browser. Needs maps. Returns what it wrote.
+// Writes index.html, inspect.json and the measures of every layer as CSV into a folder; with `svg` also the pictures,
+// for use without a browser. Requires maps. Returns the names of the written files.
 std::vector<std::string> write_inspection(const InspectReport& report, const OpenedRun& run, const std::string& folder,
                                           bool svg);
 
-// How a t-SNE map was made, in sentences.
+// Describes how a t-SNE map was computed, in sentences.
 std::vector<std::string> tsne_notes(const LayerMaps::Tsne& tsne, int experts);
-// "{3 17} 12.5 %"
+// Formats a clique: "{3 17} 12.5 %".
 std::string clique_text(const Clique& clique);
 
 }  // namespace some

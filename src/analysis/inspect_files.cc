@@ -1,5 +1,4 @@
-// What `some inspect` leaves in its folder: the page, the numbers as JSON and CSV, and pictures where they are asked
-// for.
+// Files that `some inspect` writes to its folder: the page, the measures as JSON and CSV, and pictures on request.
 #include <filesystem>
 #include <numeric>
 

@@ -1,4 +1,4 @@
-// The page of `some inspect`: a table of every layer, how its experts are used and where its keys lie.
+// The page of `some inspect`: a table of all layers, expert usage and key maps.
 #include <fmt/format.h>
 
 #include "analysis/inspect.h"

@@ -17,11 +17,11 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_rank_points = 80;  // of one layer
+constexpr std::size_t max_rank_points = 80;  // per layer
 constexpr std::size_t max_keys_of_a_map = 2048;
-constexpr std::size_t neighbours_of_a_key = 15;  // itself among them, as UMAP counts; fewer than there are keys
+constexpr std::size_t neighbours_of_a_key = 15;  // including itself, as in UMAP; fewer if there are fewer keys
 
-// The keys a map shows: all, or the busiest of a very large library; in the order of their numbers.
+// Returns the experts whose keys a map shows: all, or the busiest of a very large library, sorted by number.
 std::vector<int> experts_shown(const std::vector<double>& usage) {
   std::vector<int> experts(usage.size());
   std::iota(experts.begin(), experts.end(), 0);
@@ -34,7 +34,7 @@ std::vector<int> experts_shown(const std::vector<double>& usage) {
   return experts;
 }
 
-// Each key's nearest, itself first; by place in `experts`.
+// Returns each key's nearest neighbors, itself first, as indices into `experts`.
 json nearest_neighbours(Threads& threads, const Points& keys, const std::vector<int>& experts) {
   const std::size_t count = experts.size(), wanted = std::min(neighbours_of_a_key, count - 1);
   std::vector<std::vector<std::pair<double, std::size_t>>> found(count);
@@ -45,7 +45,7 @@ json nearest_neighbours(Threads& threads, const Points& keys, const std::vector<
       const double* other = keys.row(experts[j]);
       double square = 0;
       for (std::int64_t c = 0; c < keys.dimensions; ++c) square += (own[c] - other[c]) * (own[c] - other[c]);
-      // Of keys on one place each is its own nearest all the same.
+      // With duplicate keys, each key is still its own nearest neighbor.
       away.emplace_back(static_cast<std::size_t>(i) == j ? -1.0 : std::sqrt(square), j);
     }
     std::partial_sort(away.begin(), away.begin() + static_cast<std::ptrdiff_t>(wanted), away.end());
@@ -163,7 +163,7 @@ Chart key_map(Threads& threads, const std::string& id, const std::string& title,
               const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
               const std::optional<TsneMap>& tsne) {
   const std::vector<int> experts = tsne ? tsne->experts : experts_shown(usage);
-  // One plane for all saved positions, so that a key's way can be followed in it.
+  // One plane for all saved positions, so that the path of a key can be followed.
   Points pooled{0, positions.back().keys.dimensions, {}};
   for (const KeyPositions& one : positions) {
     pooled.count += one.keys.count;

@@ -1,4 +1,4 @@
-// Charts of how a layer's experts are used and where its keys lie, for every page that shows them.
+// Charts of expert usage and key positions of a layer, shared by several pages.
 #pragma once
 
 #include <cstdint>
@@ -12,39 +12,41 @@
 
 namespace some {
 
-// The keys of one layer at one step, as a run saved them.
+// The keys of one layer at one step, as saved by the run.
 struct KeyPositions {
   std::int64_t step = 0;
   Points keys;                // [experts, width]
   std::vector<double> usage;  // [experts]
 };
-// In the order of their steps: at most `most` of those before step `before`, the first and the last among them.
+// Reads at most `most` saved positions before step `before`, evenly spaced and including the first and the last, sorted
+// by step.
 std::vector<KeyPositions> read_key_positions(const std::string& folder, int layer, std::size_t most,
                                              std::int64_t before = std::numeric_limits<std::int64_t>::max());
-// Usage of every layer at the last saved positions; empty when none were saved.
+// Returns the usage of every layer at the last saved positions; empty if none were saved.
 std::vector<std::vector<double>> read_last_usage(const std::string& folder);
 
-// How many experts of a layer are used how much, on a logarithmic scale.
+// Histogram of the usage of a layer's experts, with a logarithmic scale.
 Chart usage_histogram(const std::string& id, int layer, const std::vector<double>& usage);
-// Usage of the experts of each layer, the most used first. layers: their numbers.
+// Usage of each layer's experts by rank, the most used first. layers: layer numbers.
 Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int middle,
                   const std::vector<std::vector<double>>& usage);
 
-// How many saved positions a map of so many keys shows, when it may show `points` of them: it must not bloat the page.
+// Returns how many saved positions a map of `experts` keys shows if it may have `points` points in total; this limits
+// the size of the page.
 std::size_t positions_of_a_map(std::int64_t experts, std::size_t points);
 
 struct TsneMap {
-  std::vector<int> experts;  // whose keys it shows; a map with one shows these alone
+  std::vector<int> experts;  // the experts whose keys it shows; a chart with a t-SNE map shows only these
   std::vector<Point2> places;
   std::string note;
 };
-// Where the keys of a layer lie and where they came from, in the plane in which all saved positions spread most; with
-// each key's nearest neighbours, from which the page works out a map by UMAP; and beside them t-SNE where it is given.
+// Map of a layer's keys and their past positions, in the principal plane of all saved positions. Includes each key's
+// nearest neighbors, from which the page computes a UMAP layout, and the t-SNE map if one is given.
 Chart key_map(Threads& threads, const std::string& id, const std::string& title, const std::string& note,
               const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
               const std::optional<TsneMap>& tsne = std::nullopt);
 
-// Digits enough for a drawing, few enough for a small page; null for what is not finite.
+// Rounds to a precision sufficient for drawing, to keep pages small; null if not finite.
 nlohmann::json chart_number(double value);
 nlohmann::json chart_point(double x, double y);
 

@@ -13,8 +13,7 @@ namespace {
 
 const char* const unused_colour = "#cccccc";
 
-// A logarithmic range that holds all the usages that matter: what is a hundred million times rarer than the busiest
-// counts as never.
+// Logarithmic range of all relevant usages: values 1e8 times smaller than the largest count as never used.
 struct LogRange {
   double low = 0.1, high = 1;
   bool any = false;
@@ -30,7 +29,7 @@ LogRange log_range(const std::vector<double>& usage, double also) {
   }
   const double top = std::max(most, also);
   if (also > 0) least = std::min(least, also);
-  // Half decades, so that neither end is a place nobody is at.
+  // Rounded outward to half decades, so that neither end of the axis is empty.
   range.low = std::pow(10.0, std::floor(std::log10(least) * 2 - 1e-9) / 2);
   range.high = std::pow(10.0, std::ceil(std::log10(top) * 2 + 1e-9) / 2);
   if (range.high <= range.low) range.high = range.low * std::sqrt(10.0);
@@ -48,7 +47,7 @@ struct Ranges {
     low_y = std::min(low_y, p.y);
     high_y = std::max(high_y, p.y);
   }
-  // The same scale on both axes, so that distances mean the same in every direction.
+  // Uses the same scale on both axes, so that distances are comparable in all directions.
   void fit(double width, double height) {
     if (!(high_x >= low_x)) low_x = low_y = -1, high_x = high_y = 1;
     const double scale = std::max({(high_x - low_x) / width, (high_y - low_y) / height, 1e-12}) * 1.08;
@@ -92,7 +91,7 @@ MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& 
   if (numbers) {
     draw_axes(frame.svg, frame.x, frame.y, map.x_name, map.y_name);
   } else {
-    // Places in a t-SNE map have no unit: only which points are near each other counts.
+    // Positions in a t-SNE map have no unit: only neighborhoods are meaningful.
     frame.svg.box(map_left, map_top, map_right - map_left, map_bottom - map_top, "none", "#bbbbbb");
     frame.svg.text((map_left + map_right) / 2, map_bottom + 18, map.x_name,
                    {.anchor = Anchor::middle, .colour = "#444444"});
@@ -112,7 +111,7 @@ MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& 
   return frame;
 }
 
-// Which experts are named in the picture: all of a small library, the busiest of a large one.
+// Selects the experts labeled in the picture: all of a small library, the busiest of a large one.
 std::vector<bool> named(const KeyMap& map, const std::vector<double>& usage) {
   const std::size_t count = map.experts.size();
   std::vector<bool> out(count, count <= 128);
@@ -125,8 +124,8 @@ std::vector<bool> named(const KeyMap& map, const std::vector<double>& usage) {
   return out;
 }
 
-// Numbers beside dots, each on the first side where it covers neither a dot nor a number already written; left out
-// where there is no room.
+// Writes numbers next to dots, each on the first side where it overlaps neither a dot nor a number already written;
+// omitted if no side is free.
 void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots, const std::vector<std::string>& names,
                    double radius) {
   struct Box {
@@ -164,7 +163,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
   std::int64_t never = 0;
   for (const double u : usage) never += !range.any || u < range.low;
 
-  // Histogram: bins of equal width on the logarithmic scale, a bar apart for the experts never used.
+  // Histogram: bins of equal width on the logarithmic scale, with a separate bar for experts never used.
   const double decades = std::log10(range.high) - std::log10(range.low);
   const int bins = std::clamp(static_cast<int>(std::lround(decades * 5)), 5, 30);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(bins), 0);
@@ -211,7 +210,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
   svg.text(left - 52, (top + bottom) / 2, "number of experts",
            {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
 
-  // The same experts one by one.
+  // Usage of each expert by rank.
   std::vector<int> order(usage.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -271,7 +270,7 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
                       : "One dot a key; the busiest experts carry their number where there is room.");
   MapFrame frame = map_frame(map, ranges, usage, scale, !map.y_name.empty(), notes);
   const double radius = map.points.size() <= 128 ? 6 : map.points.size() <= 512 ? 4.5 : 3.5;
-  // The busiest last, so that nothing lies over them.
+  // The busiest are drawn last, so that nothing covers them.
   std::vector<std::size_t> order(map.points.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto use = [&](std::size_t i) { return usage[static_cast<std::size_t>(map.experts[i])]; };
@@ -282,7 +281,7 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
   }
   std::vector<std::pair<double, double>> dots;
   std::vector<std::string> names;
-  // The busiest choose their side first.
+  // Labels of the busiest are placed first.
   for (auto i = order.rbegin(); i != order.rend(); ++i) {
     dots.emplace_back(frame.x.at(map.points[*i].x), frame.y.at(map.points[*i].y));
     names.push_back(show[*i] ? fmt::format("{}", map.experts[*i]) : std::string());

@@ -1,4 +1,4 @@
-// The statistics of guilds: mutual information, purity and affinity of labelled choices against shuffled labels.
+// Statistics of guilds: mutual information, purity and affinity of assignments against shuffled labels.
 #include "analysis/label_test.h"
 
 #include <fmt/format.h>
@@ -18,22 +18,22 @@ namespace {
 
 struct Scores {
   double information = 0, purity = 0;
-  std::vector<double> expert_z, set_z;  // by label: the largest
+  std::vector<double> expert_z, set_z;  // by label: the largest z
 };
 
-// Everything about the choices that shuffling the labels leaves as it is.
+// Quantities that do not change when labels are shuffled.
 struct Fixed {
   std::int64_t positions = 0;
   std::vector<std::int64_t> expert_count;
   double expert_bits = 0;   // sum of n_e log2 n_e
-  std::vector<int> set_of;  // by position; -1: a set too rare to be judged
+  std::vector<int> set_of;  // by position; -1: a set below min_count
   std::vector<std::vector<int>> sets;
   std::vector<std::int64_t> set_count;
 };
 
-// The positions sorted by their label.
+// Positions sorted by label (counting sort).
 struct Grouping {
-  std::vector<std::int64_t> begin;  // where each label's group begins
+  std::vector<std::int64_t> begin;  // start of each label's group
   std::vector<std::int32_t> order;
   std::int64_t count(int label) const {
     return begin[static_cast<std::size_t>(label) + 1] - begin[static_cast<std::size_t>(label)];
@@ -83,12 +83,12 @@ Fixed prepare(const LabelledChoices& c, const LabelTestOptions& options) {
   return fixed;
 }
 
-// Types by falling frequency; labels are exchanged only among neighbours in this order, so that the labels keep about
-// their base rates.
+// Types sorted by decreasing frequency are shuffled in blocks of this size, so that the labels approximately keep their
+// base rates.
 constexpr std::size_t types_in_a_block = 16;
 
 struct Types {
-  std::vector<std::int32_t> by_frequency;  // types that occur
+  std::vector<std::int32_t> by_frequency;  // types that occur, most frequent first
   std::vector<std::int32_t> label;         // by type
 };
 
@@ -143,7 +143,7 @@ double deviations(double hits, double count, double base) {
   return spread > 0 ? (hits - count * base) / spread : 0.0;
 }
 
-// Called for each label with how often each expert and set met it.
+// Called for each label with the number of its positions at which each expert and set fired.
 using GroupVisitor = std::function<void(int label, const std::vector<std::int64_t>& expert_hits,
                                         const std::vector<std::int64_t>& set_hits)>;
 
@@ -213,7 +213,7 @@ AgainstChance against_chance(double value, const std::vector<double>& shuffled) 
   }
   for (const double x : shuffled) square += (x - out.mean) * (x - out.mean);
   out.deviation = shuffled.size() > 1 ? std::sqrt(square / (count - 1)) : 0.0;
-  // Shuffles that differ by rounding alone do not vary.
+  // Shuffles that differ only by rounding do not vary.
   if (out.deviation > 1e-12 * std::max(1.0, std::abs(out.mean))) out.z = (value - out.mean) / out.deviation;
   out.p = (1 + larger) / (1 + count);
   return out;
@@ -251,8 +251,7 @@ LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTes
     test.expert_affinity.resize(labels);
     test.set_affinity.resize(labels);
   }
-  // Of the units that chance does not explain the one with the largest share; where there is none, the one furthest
-  // above its base rate.
+  // Prefers significant units and among them the largest share; without a significant unit, the one with the largest z.
   const auto pick = [&](int label, const std::vector<std::int64_t>& hits, const std::vector<std::int64_t>& counts,
                         const std::vector<double>& largest_z, Affinity& best) {
     const std::int64_t with_label = real_groups.count(label);

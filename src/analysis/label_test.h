@@ -1,5 +1,5 @@
-// Whether choices go with labels more than chance would have it: mutual information, purity and affinity of labelled
-// choices, against the same choices with their labels shuffled.
+// Permutation test of the association between expert assignments and labels: mutual information, purity and affinity,
+// compared with the same assignments under shuffled labels.
 #pragma once
 
 #include <cstdint>
@@ -9,51 +9,51 @@
 
 namespace some {
 
-// A statistic beside what the same choices give when the labels are shuffled over the positions.
+// A statistic compared with its distribution when the labels are shuffled over the positions.
 struct AgainstChance {
   double value = 0;
   double mean = 0, deviation = 0;  // of the shuffles
-  double z = 0;                    // (value - mean) / deviation; 0 where the shuffles do not vary
+  double z = 0;                    // (value - mean) / deviation; 0 if the shuffles do not vary
   double p = 1;                    // (1 + shuffles at least as large) / (1 + shuffles)
 };
 AgainstChance against_chance(double value, const std::vector<double>& shuffled);
 
-// Choices of experts at positions that carry one label each (a token, a word class).
+// Assignments of experts at positions with one label each (a token, a word class).
 struct LabelledChoices {
   int experts = 0, top_k = 0, labels = 0;
   std::vector<std::int32_t> chosen;  // [positions * top_k]
   std::vector<std::int32_t> label;   // [positions], 0 .. labels-1
   std::vector<std::int32_t>
-      type;  // [positions], for shuffle_types alone: the token; positions of one type must have one label
+      type;  // [positions], only for shuffle_types: the token; all positions of one type must have the same label
 };
 
-// An expert or a set, and how much more often than its base rate it meets one label.
+// An expert or a set, and how its rate of one label compares with the base rate.
 struct Affinity {
-  int unit = -1;           // expert, or number in LabelTest::sets; -1: none was seen often enough
+  int unit = -1;           // expert, or index in LabelTest::sets; -1: no unit fired often enough
   std::int64_t count = 0;  // positions it fires at
-  double share = 0;        // of these with the label
-  double base = 0;         // of all positions with the label
-  double recall = 0;       // of the positions with the label, how many it fires at
-  double z = 0;            // distance from the base rate in deviations of a draw by chance
-  double p = 1;  // of the largest z among all units in a shuffle being this large: picking the best unit is allowed for
+  double share = 0;        // fraction of these positions that have the label
+  double base = 0;         // fraction of all positions that have the label
+  double recall = 0;       // fraction of the positions with the label at which it fires
+  double z = 0;            // distance from the base rate in standard deviations of random draws
+  double p = 1;  // p-value of the largest z over all units in a shuffle, which corrects for selecting the best unit
   double lift() const { return base > 0 ? share / base : 0; }
 };
 
 struct LabelTest {
-  double expert_entropy = 0;           // bits of the choice itself
-  AgainstChance information;           // mutual information of expert and label, bits a choice
-  AgainstChance purity;                // share of the choices that fall on their expert's most frequent label
-  std::vector<std::vector<int>> sets;  // the sets seen at least min_count times, most frequent first
-  std::vector<Affinity> expert_affinity, set_affinity;  // by label: the unit most given to it; only when asked for
+  double expert_entropy = 0;           // entropy of the assignments, in bits
+  AgainstChance information;           // mutual information of expert and label, in bits/assignment
+  AgainstChance purity;                // fraction of assignments that have their expert's most frequent label
+  std::vector<std::vector<int>> sets;  // sets seen at least min_count times, most frequent first
+  std::vector<Affinity> expert_affinity, set_affinity;  // by label: the unit with the highest affinity; only on request
 };
 
 struct LabelTestOptions {
   int shuffles = 100;
   std::uint64_t seed = 0;
-  std::int64_t min_count = 50;  // a unit that fires more rarely is not judged
-  bool affinities = false;      // per label: the most given expert and set
-  // Chance deals the labels out among tokens of similar frequency instead of among positions. An expert for a single
-  // noun is more than chance by position; only an expert that brings nouns together is more than chance by type.
+  std::int64_t min_count = 50;  // units that fire less often are ignored
+  bool affinities = false;      // for each label, find the expert and the set with the highest affinity
+  // Shuffles labels among tokens of similar frequency instead of among positions. An expert for a single noun exceeds
+  // chance by position; only an expert that combines several nouns exceeds chance by type.
   bool shuffle_types = false;
 };
 LabelTest test_labels(Threads& threads, const LabelledChoices& choices, const LabelTestOptions& options);

@@ -20,7 +20,7 @@ std::string words(const Tokenizer& tokenizer, const std::vector<std::int32_t>& t
       std::span(tokens).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin)));
 }
 
-// The entries of a slot that hold a token, the most found first.
+// Returns the entries of a slot that hold a token, sorted by decreasing count.
 std::vector<std::int64_t> entries_of(const Memory& memory, std::int64_t slot, const Tensor& values,
                                      const std::vector<double>& entry_counts) {
   std::vector<std::int64_t> out;
@@ -127,7 +127,7 @@ std::int64_t text_named(const Memory& memory, const std::string& name) {
   collect([&](const MemoryText& text) { return text.name == name || text.name == escaped(name); });
   if (const std::string file = file_of(name); named.empty() && !file.empty())
     collect([&](const MemoryText& text) { return text.file == file; });
-  // As merging can leave them. Who means all of them must not be told that one was all.
+  // Merging can create duplicate names. A request for a duplicate name must not act on only one of them.
   if (named.size() > 1)
     bad_input(Code::memory_text_unknown,
               "{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",

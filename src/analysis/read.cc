@@ -32,11 +32,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What the user asks for must be what the memory is.
+// Throws if the requested settings differ from those of the existing memory.
 void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices,
                     std::optional<TokenId> end) {
   MemorySettings wanted = chosen_settings(memory.settings, choices, end);
-  wanted.rounds = memory.settings.rounds;  // a memory can settle at any time
+  wanted.rounds = memory.settings.rounds;  // refinement passes can be changed at any time
   if (wanted.slots != memory.settings.slots)
     bad_input(Code::memory_settings, "{} {}: the memory {} has {}; leave --slots out, or name another file", "--slots",
               wanted.slots, path, memory.settings.slots);
@@ -57,8 +57,8 @@ void require_writable(const std::string& memory) {
     failed(Code::memory_not_kept, "what is read into {} could not be kept: {}", memory, why_not);
 }
 
-// The text that is to be read, among those that the memory knows; a new one is added. Ranks may see its file at
-// different places: the first one says which it is.
+// Returns the index of the text to be read among those the memory knows; a new text is added. The file may be at
+// different paths on different ranks: rank 0 decides.
 std::int64_t number_of_text(const Group& group, Memory& memory, const std::string& path, const std::string& source,
                             std::span<const std::int32_t> tokens, std::optional<TokenId> end) {
   const std::optional<std::size_t> found = known_text(memory, path, source, tokens, end);
@@ -71,7 +71,7 @@ std::int64_t number_of_text(const Group& group, Memory& memory, const std::strin
   return text;
 }
 
-// Keeps the store at moments on the way, of a part of the slots: enough to be seen, few enough for a page.
+// Records snapshots of a subset of the slots during reading: enough to be visible, few enough for a page.
 class FrameKeeper {
  public:
   FrameKeeper(ReadMemory& kept, const Memory& memory, std::int64_t total) : kept_(kept), total_(total) {
@@ -150,7 +150,7 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
 
 void learn_written(OpenedRun& run, Memory& memory, const std::string& text) {
   const std::vector<TokenId> tokens = run.tokenizer.encode(text);
-  if (tokens.size() < 2) return;  // nothing is predicted in a single token
+  if (tokens.size() < 2) return;  // a single token has nothing to predict
   const std::string name =
       fmt::format("written: {} ({})", shortened(text, 40), hex(hash_bytes(text.data(), text.size())).substr(0, 8));
   learn_text(*run.model, memory, name, tokens, std::ssize(tokens), {});
@@ -182,7 +182,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   if (run.recipe.model.seq_len < 2)
     bad_input(Code::model_unsuitable,
               "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
-  // Texts first: a wrong name must not cost the time of making a memory.
+  // Texts are loaded first: an invalid name must not cost the time of creating a memory.
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
@@ -200,7 +200,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     group.check_identical(facts);
   }
   Memory memory;
-  // Every rank has the memory; the first one alone writes it, and says whether there is one before it does.
+  // Every rank has the memory; only rank 0 writes it, and first reports whether it exists.
   std::optional<MemoryKeeper> keeper;
   if (!options.frozen && !options.memory.empty() && group.root()) keeper.emplace(options.memory);
   const auto save = [&] {
@@ -209,13 +209,13 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   const bool asked = !options.frozen && !options.memory.empty();
   const bool there = group.all_reduce_max(asked && group.root() && exists_path(options.memory) ? 1 : 0) != 0;
   if (there) {
-    // A place that cannot be written to is reported before hours of reading; a new file is tried with.
+    // An unwritable path is reported before hours of reading; for a new file, the first save shows it.
     if (group.root()) require_writable(options.memory);
     memory = open_to_learn(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
     memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
     check_settings(memory.settings, "--");
-    // One of several texts that cannot be read on must not cost the reading of those before it.
+    // One text that cannot be continued must not cost the reading of the texts before it.
     for (std::size_t i = 0; i < streams.size(); ++i)
       known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
   } else if (!options.frozen) {
@@ -241,7 +241,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   for (std::size_t i = 0; i < streams.size() && !stopped; ++i) {
     std::vector<std::int32_t>& tokens = streams[i];
     TextReading reading;
-    reading.text = escaped(options.texts[i]);  // as it is kept: any bytes can be a file's name, not so in JSON
+    reading.text = escaped(options.texts[i]);  // as stored: file names may contain any bytes, JSON may not
     std::int64_t text = 0;
     if (!options.frozen) {
       text = number_of_text(group, memory, options.memory, options.texts[i], tokens, document_end(run));

@@ -1,4 +1,5 @@
-// The page of a reading: loss beside the frozen twin, what the lessons did, and the store as a map of its slots.
+// The page of a reading: loss compared with the frozen control, the effect of memory updates, and a map of the store's
+// slots.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,10 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t max_spans = 160;  // more could not be told apart
+constexpr std::size_t max_spans = 160;  // more could not be distinguished
 constexpr std::int64_t context_words = 14;
 
-// Windows of all texts taken together, in at most max_spans.
+// Windows of all texts, merged into at most max_spans spans.
 struct Span {
   double tokens = 0, read = 0, frozen = 0, mixed = 0, births = 0, hits = 0, lost = 0;
 };
@@ -85,13 +86,13 @@ void add_curves(Document& document, const ReadReport& report) {
   document.end_side_by_side();
 }
 
-// States of a slot between two frames, as the script knows them.
+// States of a slot between two frames, as in the page's script.
 enum class SlotState { empty, still, hit, born };
 
 json store_view(const ReadMemory& kept, const OpenedRun& run) {
   const std::size_t slots = kept.shown.size();
   const auto d = static_cast<std::int64_t>(kept.memory->store.keys.dim(1));
-  Points points;  // of all frames, so that one plane serves all
+  Points points;  // of all frames, so that they share one plane
   points.dimensions = d;
   for (const StoreFrame& frame : kept.frames) {
     for (std::size_t i = 0; i < slots; ++i) {
@@ -123,7 +124,7 @@ json store_view(const ReadMemory& kept, const OpenedRun& run) {
                       {"lost", frame.lost},
                       {"dots", dots}});
   }
-  // What each slot holds at the end.
+  // Final content of each slot.
   const Tensor born = kept.memory->store.born.to(Device::cpu);
   json words = json::array();
   for (const std::int64_t slot : kept.shown) {

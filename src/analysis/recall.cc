@@ -10,7 +10,7 @@
 namespace some {
 namespace {
 
-// One reading: its loss and time, and for each position the nearest slot that holds the target.
+// Reads the text once. Returns loss and time, and for each position the nearest slot that holds the target.
 RecallRow read_once(Model& model, Memory* memory, const std::vector<std::int32_t>& tokens, std::int64_t end,
                     std::int64_t window, std::optional<std::int32_t> border, std::vector<std::int32_t>* nearest) {
   RecallRow out;
@@ -49,7 +49,7 @@ RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::
   report.slots_in_use = slots_in_use(memory);
   report.parts = memory.store.parts();
   report.partitions_active = memory.store.partitions_active();
-  // What is done once, such as choosing kernels, belongs to no row.
+  // Warm-up: one-time work such as kernel selection must not count for any row.
   read_once(model, &memory, tokens, std::min(end, window + 1), window, border, nullptr);
   report.alone = read_once(model, nullptr, tokens, end, window, border, nullptr);
   std::vector<std::int32_t> exact;

@@ -1,5 +1,5 @@
-// What a memory in parts loses by looking into some of them only (spec 8, parts): the same text read several times with
-// a store that does not learn, each time with another number of parts looked into, beside the exact search.
+// Recall of a partitioned memory (IVF) that searches only some partitions (spec 8, parts). Reads the same text several
+// times with a store that does not learn, each time with a different nprobe, and compares with exact search.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,16 +12,18 @@ namespace some {
 
 struct RecallRow {
   std::int64_t look = 0;
-  double found = 0;  // share of the positions whose nearest slot of their token, by the exact search, was found
-  double loss = 0;   // nats a token
+  // recall: fraction of positions at which the nearest slot of the target token by exact search was found
+  double found = 0;
+  double loss = 0;  // nats/token
   double seconds = 0;
 };
 struct RecallReport {
   std::int64_t tokens = 0, slots = 0, slots_in_use = 0, parts = 0, partitions_active = 0;
-  RecallRow alone, exact;  // the model without the memory; every slot met
+  RecallRow alone, exact;  // the model without the memory; search over all slots
   std::vector<RecallRow> looks;
 };
-// bad_input where the store is one part. looks: numbers of parts; those beyond what has begun are exact.
+// Throws (bad_input) if the store has only one partition. looks: values of nprobe; values beyond the number of active
+// partitions give exact search.
 RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::int32_t>& tokens,
                             const std::vector<std::int32_t>& looks);
 nlohmann::json to_json(const RecallReport& report);

@@ -1,4 +1,4 @@
-// What stands at the top of a page about one run.
+// Header of a page about one run.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace some {
 
-std::string run_name(const OpenedRun& run);  // the last part of its folder
-// kind: "Trace". The facts: the run's name and folder, what it is, its sizes.
+std::string run_name(const OpenedRun& run);  // last component of its folder
+// Returns a header with the run's name, folder, description and sizes. kind: for example "Trace".
 Header run_header(const std::string& kind, const OpenedRun& run);
 
 }  // namespace some

@@ -36,7 +36,7 @@ namespace {
 constexpr std::size_t every_slot = static_cast<std::size_t>(max_slots), max_passages = 4;
 constexpr std::int64_t words_around = 24;
 
-// Token by token, as the weights of the mixture go along with the text.
+// Computes the memory's contributions token by token, because the mixture weights change along the text.
 std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>& ids, Memory& memory) {
   Context& ctx = *run.ctx;
   std::vector<Remembered> out(ids.size());
@@ -120,7 +120,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
   nlohmann::json tokens = nlohmann::json::array();
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     nlohmann::json one{{"position", t}, {"id", choices.tokens[t]}, {"text", trace.words[t]}};
-    // The surprise at a token is what predicting it from the token before cost; the first is not predicted.
+    // The surprise of a token is the loss of predicting it from the previous tokens; the first is not predicted.
     if (t > 0 && choices.next[t - 1] >= 0) one["surprise_nats"] = choices.nll[t - 1];
     if (t > 0 && t < trace.remembered.size()) {
       const Remembered& memory = trace.remembered[t];
@@ -154,7 +154,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
                      {"middle_layer", run.recipe.model.layers / 2},
                      {"tokens", tokens}};
   out["tokens_hold_blanks"] =
-      run.tokenizer.kind() == TokenizerKind::bytelevel;  // otherwise blanks between tokens are lost
+      run.tokenizer.kind() == TokenizerKind::bytelevel;  // otherwise spaces between tokens are lost
   if (trace.prompt_tokens > 0) {
     out["prompt_tokens"] = trace.prompt_tokens;
     out["stopped"] = trace.stopped;

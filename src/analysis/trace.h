@@ -1,4 +1,4 @@
-// A trace of a text: for each token and layer the experts and gates of that token (spec 6).
+// Trace of a text: the experts and gates of each token in each layer (spec 6).
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,38 +10,39 @@
 
 namespace some {
 
-// The memory's part in a token that was predicted from those before it.
+// The memory's contribution to the prediction of a token.
 struct Remembered {
-  double share = 0;                                  // of the token's probability
-  double nll = 0;                                    // of the mixture, in nats
-  std::vector<std::pair<double, Passage>> passages;  // of the slots with this token, by their part in its probability
+  double share = 0;  // fraction of the token's probability
+  double nll = 0;    // loss of the mixture, in nats
+  // passages of the slots that hold this token, weighted by their fraction of its probability
+  std::vector<std::pair<double, Passage>> passages;
 };
 
 struct Trace {
-  std::vector<std::string>
-      words;  // what each token stands for in the text, byte for byte (bytelevel) or as in the vocabulary
-  std::size_t prompt_tokens = 0;  // of these the first are the prompt where the rest was generated; 0: all was given
+  std::vector<std::string> words;  // the text of each token, byte for byte (bytelevel) or as in the vocabulary
+  // number of leading prompt tokens if the rest was generated; 0: the whole text was given
+  std::size_t prompt_tokens = 0;
   std::string text;
-  std::string stopped;      // why generation ended; empty where nothing was generated
-  std::vector<int> layers;  // the layers asked for
+  std::string stopped;      // why generation ended; empty if nothing was generated
+  std::vector<int> layers;  // the requested layers
   Choices choices;
   std::vector<Remembered>
-      remembered;  // one a token where there was a memory; nothing of the first, which nobody predicts
+      remembered;  // one per token if there is a memory; empty for the first token, which is not predicted
 };
 
-// Traces the text as the model reads it. bad_input when it has no token the tokenizer knows, or more than the model's
-// seq_len.
+// Traces the text as the model reads it. Throws (bad_input) if it contains no token known to the tokenizer, or more
+// tokens than the model's seq_len.
 Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers, Memory* memory = nullptr);
-// Traces ids that are already there (a prompt and what was generated from it).
+// Traces token ids (a prompt and its generated continuation).
 Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::vector<int>& layers,
                    Memory* memory = nullptr);
 
 nlohmann::json to_json(const Trace& trace, const OpenedRun& run);
 
-// A page of its own, without anything from outside: pick a token or an expert and see where else it fires.
+// Returns a self-contained page: selecting a token or an expert shows where else the expert fires.
 std::string trace_page(const Trace& trace, const OpenedRun& run);
 
-// "0,2" as layer numbers; empty: every layer.
+// Parses layer numbers such as "0,2"; empty: all layers.
 std::vector<int> parse_layers(const std::string& list, const ModelConfig& config);
 
 }  // namespace some

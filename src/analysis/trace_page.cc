@@ -1,4 +1,4 @@
-// The page of a trace: its data; web/src/view/trace.js makes the view of them.
+// The data of the trace page; web/src/view/trace.js draws it.
 #include "analysis/run_header.h"
 #include "analysis/trace.h"
 

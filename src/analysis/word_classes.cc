@@ -32,7 +32,7 @@ const char* const numbers =
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty "
     "seventy eighty ninety hundred thousand million zero second third dozen";
-// Base forms; endings are taken off before they are looked up. Irregular forms stand for themselves.
+// Base forms; inflectional endings are removed before lookup. Irregular forms are listed in full.
 const char* const verbs =
     "be am is are was were been being have has had having do does did done doing will would can could shall should may "
     "might must say said go went gone see saw seen "
@@ -131,7 +131,7 @@ void add_words(Lexicon& lexicon, const char* list, WordClass word_class) {
       word += *c;
       continue;
     }
-    if (!word.empty()) lexicon.emplace(word, word_class);  // the first list that has a word keeps it
+    if (!word.empty()) lexicon.emplace(word, word_class);  // the first list that contains a word takes precedence
     word.clear();
     if (*c == '\0') return;
   }
@@ -167,14 +167,14 @@ bool letter(char c) {
   return std::isalpha(static_cast<unsigned char>(c)) != 0 || static_cast<unsigned char>(c) >= 0x80;
 }
 
-// The word itself, or its stem where an ending is taken off: plurals, -ed, -ing, 's.
+// Returns the word itself, or its stem if an ending can be removed: plurals, -ed, -ing, 's.
 std::string stem_in(const Lexicon& words, const std::string& word) {
   if (words.count(word) != 0) return word;
   const auto stem = [&](std::string_view ending, std::string_view instead) -> std::string {
     if (word.size() <= ending.size() + 1 || !std::string_view(word).ends_with(ending)) return {};
     std::string base = word.substr(0, word.size() - ending.size()) + std::string(instead);
     if (words.count(base) != 0) return base;
-    // stopped, running: the doubled letter goes too
+    // stopped, running: a doubled letter is removed too
     if (instead.empty() && base.size() > 2 && base[base.size() - 1] == base[base.size() - 2]) {
       base.pop_back();
       if (words.count(base) != 0) return base;
@@ -202,7 +202,7 @@ std::string stem_in(const Lexicon& words, const std::string& word) {
   return {};
 }
 
-struct Before {  // of the sentence so far
+struct Before {  // the preceding part of the sentence
   bool start = true;
   WordClass last = WordClass::punctuation;
   std::string word;
@@ -229,7 +229,7 @@ WordClass class_of(const std::string& spelled, const Before& before) {
   if (!stem.empty()) {
     WordClass found = lexicon().at(stem);
     const bool inflected = word.size() > stem.size() && (word.ends_with("ed") || word.ends_with("ing"));
-    // "a walk", "the small light": what could be a noun is one where a noun is due; "to light" stays a verb.
+    // "a walk", "the small light": an ambiguous word is a noun if a noun is expected; "to light" remains a verb.
     if ((found == WordClass::verb || found == WordClass::adjective) && !inflected && opens_noun(before) &&
         !stem_in(noun_lexicon(), word).empty() && before.word != "to")
       found = WordClass::noun;
@@ -281,7 +281,7 @@ std::vector<ClassifiedWord> classify_text(std::string_view text) {
       if (c == '\n') before = {};
     } else {
       word.word_class = WordClass::punctuation;
-      // A quotation mark may open a sentence; it does not end the look at what stood before it.
+      // A quotation mark may open a sentence; it does not hide the word before it.
       const bool ends_sentence = c == '.' || c == '!' || c == '?' || c == '"' || c == ':';
       before = {ends_sentence || (before.start && c != ','), WordClass::punctuation, {}};
     }
@@ -298,7 +298,7 @@ std::vector<WordClass> classify_tokens(const Tokenizer& tokenizer, std::span<con
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const bool special = tokenizer.is_special(ids[i]);
     const std::string bytes = special ? std::string() : std::string(tokenizer.token_bytes(ids[i]));
-    // More bytes of text than the token has: a blank was there that the tokenizer does not keep.
+    // The text has more bytes than the token: the tokenizer dropped a space.
     if (i < byte_lengths.size() && byte_lengths[i] > bytes.size()) text += ' ';
     begins.push_back(text.size());
     text += bytes;
@@ -308,7 +308,7 @@ std::vector<WordClass> classify_tokens(const Tokenizer& tokenizer, std::span<con
   std::vector<WordClass> out(ids.size(), WordClass::other);
   std::size_t word = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    // A token is of the word its first byte that is no blank belongs to; of nothing but blanks, it is a blank.
+    // A token belongs to the word of its first non-space byte; a token of only spaces is a space.
     std::size_t at = begins[i];
     while (at < ends[i] && std::isspace(static_cast<unsigned char>(text[at])) != 0) ++at;
     if (begins[i] == ends[i]) continue;

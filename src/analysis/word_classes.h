@@ -1,6 +1,6 @@
-// Word classes of English story text from a small hand-made list and a few rules: enough to ask whether an expert is
-// one for nouns, no grammar. Words of two kinds ("play") go by the word before them; what is not known and has no
-// telling ending is `other`.
+// Word classes of English narrative text from a small manually written lexicon and a few rules: sufficient to test
+// whether an expert prefers nouns, not a full part-of-speech tagger. Ambiguous words ("play") are resolved by the
+// preceding word; unknown words without a characteristic ending are `other`.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ enum class WordClass : std::uint8_t {
 inline constexpr int word_classes = 13;
 const char* name_of(WordClass word_class);
 
-// The class of each word or mark of a text, in order, with its first and last+1 byte.
+// Word or punctuation mark with its class; bytes [begin, end) of the text.
 struct ClassifiedWord {
   std::size_t begin = 0, end = 0;
   WordClass word_class = WordClass::other;
 };
 std::vector<ClassifiedWord> classify_text(std::string_view text);
 
-// The class of the word each token belongs to. byte_lengths: as Tokenizer::encode gives them (they tell where blanks
-// were, which whitespace tokenizers lose). Special tokens are `other`.
+// Returns the class of the word that each token belongs to. byte_lengths: as returned by Tokenizer::encode (they show
+// where spaces were, which whitespace tokenizers drop). Special tokens are `other`.
 std::vector<WordClass> classify_tokens(const Tokenizer& tokenizer, std::span<const std::int32_t> ids,
                                        std::span<const std::uint16_t> byte_lengths);
 

@@ -32,12 +32,12 @@ std::string all_runs(const Watch& watch, const Request&) {
   return nlohmann::json{{"runs", list}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// One metric of some runs: curves with their smoothed ones, or a band for each group of seeds.
+// Returns one metric of several runs: curves with smoothed versions, or one band per group of seeds.
 std::string points(const Watch& watch, const Request& request) {
   const std::string metric = request.value("metric");
   const auto axis = x_axis(request.value("x"));
   if (!axis) bad_input(Code::request_invalid, "{}: wants step, tokens or time", "x");
-  // 0: every point.
+  // 0: all points, no downsampling.
   auto buckets = static_cast<std::size_t>(number_of(request, "buckets", 300, 0, 5000));
   if (buckets == 0) buckets = std::numeric_limits<std::size_t>::max() / 2;
   const double keep = number_of(request, "smooth", 0, 0, 0.999);
@@ -47,9 +47,9 @@ std::string points(const Watch& watch, const Request& request) {
   bool first = true;
   std::map<std::string, std::vector<std::vector<XY>>> groups;
   for (const auto& run : asked_runs(watch, request)) {
-    // The rows first: a line that comes meanwhile is told once too often rather than not at all.
+    // Counts rows first: a line that arrives meanwhile is sent twice rather than never.
     const std::size_t rows = run->rows(metric);
-    // Smoothing begins with the first value, whatever part of the curve is shown.
+    // Smoothing starts at the first value, whatever range is shown.
     std::vector<XY> all = run->curve(metric, *axis, keep > 0 ? Range{} : range);
     Smoother smoother(keep);
     std::vector<XY> calm = keep > 0 ? smoothed(all, smoother) : std::vector<XY>{};
@@ -89,7 +89,7 @@ std::string points(const Watch& watch, const Request& request) {
   return out + "]}";
 }
 
-// Settings in which the runs differ; of one run, all of them.
+// Returns the settings in which the runs differ; for a single run, all settings.
 std::string settings(const Watch& watch, const Request& request) {
   const auto runs = asked_runs(watch, request);
   std::vector<std::map<std::string, std::string>> of;

@@ -1,4 +1,4 @@
-// What can be asked of the board by an address: each a function of the runs and the question alone.
+// Requests that the board answers by path: each answer is a function of the runs and the request only.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,18 @@ namespace some {
 
 struct Question {
   std::string path;
-  bool of_all = false;                                              // runs, whichever are named
-  bool slow = false;                                                // not for the thread that serves everybody
-  std::function<std::string(const Watch&, const Request&)> answer;  // JSON; bad_input where the question is none
+  bool of_all = false;  // depends on all runs, whichever the request names
+  bool slow = false;    // must not run on the server's thread
+  // returns JSON; throws (bad_input) for an invalid request
+  std::function<std::string(const Watch&, const Request&)> answer;
 };
 const std::vector<Question>& questions();
 
-// A number that a request names, within bounds; bad_input otherwise.
+// Parses a number from a request within bounds; throws (bad_input) otherwise.
 double number_of(const std::string& name, const std::string& text);
 double number_of(const Request& request, const std::string& name, double usual, double least, double most);
-void append_points(std::string& out, const std::vector<XY>& points);  // [[x, y], ...]
-// The runs that a request names; those that are not there are left out.
+void append_points(std::string& out, const std::vector<XY>& points);  // appends [[x, y], ...]
+// Returns the runs that a request names; unknown runs are omitted.
 std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request);
 
 }  // namespace some

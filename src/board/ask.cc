@@ -26,7 +26,7 @@ void send(Stream& stream, const nlohmann::json& line) {
   stream.send(shared_text(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
 }
 
-// A model is opened by readers that follow links: where there is one, the model stays closed.
+// Throws if the run contains symbolic links: the readers that open a model would follow them.
 void refuse_links(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
@@ -36,7 +36,7 @@ void refuse_links(const std::string& folder) {
   if (error) bad_input(Code::folder_unreadable, "the run cannot be looked through");
 }
 
-// While this lives the model chooses as it was asked to; afterwards as it was trained.
+// Applies the request's routing changes to the model, and restores its configuration on destruction.
 class Changed {
  public:
   Changed(OpenedRun& run, const Asked& asked) : model_(*run.model), before_(model_.config()) {
@@ -78,7 +78,7 @@ class Changed {
       try {
         model_.change_settings(before_);
       } catch (const Error&) {
-        // They were right before.
+        // The previous settings are known to be valid.
       }
     }
   }
@@ -184,7 +184,7 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
                 {"step", opened.step},
                 {"prompt", words},
                 {"tokens_hold_blanks", model.tokenizer.kind() == TokenizerKind::bytelevel}});
-  // The choices of the tokens that were read last: of the prompt, then of each token that was written.
+  // Assignments of the tokens read last: the prompt, then each generated token.
   std::vector<nlohmann::json> read;
   const bool has_experts = model.recipe.model.ffn == Ffn::some;
   if (has_experts)
@@ -215,7 +215,7 @@ void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
   if (has_experts) {
     std::vector<TokenId> ids = written[0].prompt;
     ids.insert(ids.end(), written[0].tokens.begin(), written[0].tokens.end());
-    // Of a text longer than the model reads at once, the end.
+    // Traces only the end of a text longer than the model's context.
     const auto most = static_cast<std::size_t>(model.recipe.model.seq_len);
     const std::size_t cut = ids.size() > most ? ids.size() - most : 0;
     ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(cut));

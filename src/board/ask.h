@@ -1,5 +1,5 @@
-// Models that answer: a prompt goes in, and what the model writes comes back token by token with the experts of each,
-// then as a trace.
+// Interactive generation: streams the continuation of a prompt token by token with the experts of each token, followed
+// by a trace.
 #pragma once
 
 #include <list>
@@ -25,18 +25,18 @@ struct Asked {
   struct Off {
     int layer = 0, expert = 0;
   };
-  std::optional<Off> off;  // an expert that nothing may choose
+  std::optional<Off> off;  // an expert excluded from routing
   bool memory = false;
 };
-Asked read_asked(const std::string& body);  // bad_input where it makes no sense
+Asked read_asked(const std::string& body);  // throws (bad_input) for an invalid request
 
-constexpr std::size_t max_questions = 8;  // that wait
+constexpr std::size_t max_questions = 8;  // maximum number of queued requests
 
 class Asking {
  public:
   Asking(const DeviceChoice& device, int threads);
   std::size_t waiting() const { return worker_.waiting(); }
-  // Answers in lines of JSON: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
+  // Streams the answer as JSON lines: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
   void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);
 
  private:
@@ -53,7 +53,7 @@ class Asking {
   void write(const RunLog& run, Asked& asked, Stream& stream);
   DeviceChoice device_;
   int threads_;
-  std::list<Opened> opened_;  // the last used first; of the worker's thread alone
+  std::list<Opened> opened_;  // most recently used first; used only by the worker's thread
   Worker worker_;
 };
 

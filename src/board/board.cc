@@ -54,7 +54,7 @@ Response refusal(Code code, const std::string& message, int status) {
   return refusal(Error(Fault::input, code, message), status);
 }
 
-// Bodies that were made, by what they were made of: many viewers look at the same.
+// Cache of response bodies by ETag: many viewers request the same data.
 class Made {
  public:
   SharedText find(const std::string& etag) const {
@@ -116,7 +116,7 @@ class Board::Rooms {
     return settings;
   }
 
-  // --- what viewers are told ---
+  // --- messages to viewers ---
 
   void tell(const nlohmann::json& news) { send_all(shared_text("event: news\ndata: " + dump(news) + "\n\n")); }
 
@@ -125,7 +125,7 @@ class Board::Rooms {
     std::erase_if(streams_, [&](const auto& stream) { return !stream->send(message); });
   }
 
-  // A line that says nothing keeps connections open, and shows which viewers have gone without a word.
+  // Sends an empty comment, which keeps connections open and detects viewers that disconnected silently.
   void keep_alive() {
     if (Clock::now() - pulse_ < pulse) return;
     pulse_ = Clock::now();
@@ -140,7 +140,7 @@ class Board::Rooms {
     streams_.push_back(stream);
   }
 
-  // --- what viewers ask ---
+  // --- requests of viewers ---
 
   void serve(const Request& request, const Answer& answer) {
     try {
@@ -192,7 +192,7 @@ class Board::Rooms {
     return response;
   }
 
-  // What was answered before is answered again while nothing it is made of has changed.
+  // Returns the cached response if none of its inputs changed.
   Response made(const Question& question, const Request& request) {
     std::string of = request.path;
     for (const auto& [key, value] : request.query) {
@@ -233,7 +233,7 @@ const Watch& Board::watch() const { return rooms_->watch(); }
 std::string Board::address(const std::string& run) const {
   const ServerSettings& server = rooms_->settings().server;
   std::string host = server.host;
-  if (host == "0.0.0.0" || host == "::") host = "HOST";  // whatever name this machine is reached by
+  if (host == "0.0.0.0" || host == "::") host = "HOST";  // placeholder: any name by which this machine is reachable
   if (host.find(':') != std::string::npos) host = "[" + host + "]";
   std::string out = fmt::format("http://{}:{}/", host, port());
   if (!server.token.empty()) out += "?token=" + server.token;

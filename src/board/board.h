@@ -1,4 +1,4 @@
-// The board: a page on which runs are watched while they train, served to browsers.
+// The board: a page for watching runs during training, served to browsers.
 #pragma once
 
 #include <memory>
@@ -15,21 +15,22 @@ namespace some {
 struct BoardSettings {
   WatchSettings watch;
   ServerSettings server;
-  bool read_only = false;  // nothing can be asked of the models
-  DeviceChoice device;     // that models are opened on
+  bool read_only = false;  // disables generation
+  DeviceChoice device;     // device for opened models
   int threads = 0;
 };
 
 class Board {
  public:
-  // Serves from here on. An address that others can reach gets a token, unless the settings have one.
+  // Starts serving. An address reachable from other machines requires an access token, which is generated if the
+  // settings have none.
   explicit Board(BoardSettings settings, const Log& log = {});
-  ~Board();  // no viewer is left waiting
+  ~Board();  // closes all connections
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
   int port() const;
-  // What to open in a browser. `run`: a folder to be shown first.
+  // Returns the URL to open in a browser. `run`: folder to show first.
   std::string address(const std::string& run = "") const;
   std::size_t viewers() const;
   const Watch& watch() const;

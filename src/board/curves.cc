@@ -50,7 +50,7 @@ std::vector<XY> smoothed(const std::vector<XY>& points, Smoother& smoother) {
 
 namespace {
 
-// Which of `buckets` equal stretches between the first and the last x.
+// Divides the range between the first and the last x into `buckets` equal intervals.
 class Stretches {
  public:
   Stretches(double first, double last, std::size_t buckets)
@@ -94,7 +94,7 @@ std::vector<BandPoint> band(const std::vector<std::vector<XY>>& curves, std::siz
     last = std::min(last, curve.back().x);
   }
   if (curves.empty() || !(first <= last)) return {};
-  // Curves of few points are told at the points of the first.
+  // Curves with few points are sampled at the points of the first curve.
   std::vector<BandPoint> out;
   const Stretches stretches(first, last, buckets);
   std::vector<double> places;

@@ -1,5 +1,5 @@
-// The numbers of a run over its steps, kept by columns, and what is drawn of them: few points of many, smoothed curves,
-// several seeds as a band.
+// Columnar table of a run's metrics by step, and its preparation for charts: downsampling, smoothing, and bands over
+// several seeds.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace some {
 
-// Rows in the order of their steps. A number that a row does not have is NaN.
+// Rows sorted by step. Missing values are NaN.
 class CurveTable {
  public:
-  using Column = std::vector<float>;  // may end before the table does: nothing is known of the rest
+  using Column = std::vector<float>;  // may be shorter than the table: the remaining values are missing
 
   std::size_t rows() const { return step_.size(); }
   double step(std::size_t row) const { return step_[row]; }
-  double tokens(std::size_t row) const { return tokens_[row]; }  // of text seen by then; NaN where that is not known
+  double tokens(std::size_t row) const { return tokens_[row]; }  // training tokens seen so far; NaN if unknown
   const std::map<std::string, Column>& columns() const { return columns_; }
   const Column* find(const std::string& name) const;
   double value(const Column& column, std::size_t row) const;
 
-  Column& column(const std::string& name) { return columns_[name]; }  // stays where it is until `clear`
+  Column& column(const std::string& name) { return columns_[name]; }  // the reference is valid until `clear`
   void begin_row(double step, double tokens);
-  void set(Column& column, double value);  // in the row begun last
+  void set(Column& column, double value);  // in the last row
   void clear();
-  // Only the first rows stay: a run that was stopped goes on from an earlier step.
+  // Keeps only the first rows: a stopped run may resume from an earlier step.
   void cut(std::size_t rows);
 
  private:
@@ -42,8 +42,8 @@ struct Range {
   bool has(double x) const { return (!from || x >= *from) && (!to || x <= *to); }
 };
 
-// A running mean that forgets: each value counts `keep` times as much as the next, and the first ones are not pulled
-// towards 0.
+// Exponential moving average with bias correction: each value has `keep` times the weight of the next, and the first
+// values are not biased towards 0.
 class Smoother {
  public:
   explicit Smoother(double keep) : keep_(keep) {}
@@ -60,17 +60,18 @@ class Smoother {
 };
 std::vector<XY> smoothed(const std::vector<XY>& points, Smoother& smoother);
 
-// At most twice `buckets` of the points: of each stretch of x the lowest and the highest, so that no peak is lost; the
-// first and the last are kept.
+// Downsamples to at most about twice `buckets` points: keeps the minimum and the maximum of each interval of x, so that
+// no peak is lost, and the first and the last point.
 std::vector<XY> thinned(const std::vector<XY>& points, std::size_t buckets);
 
 struct BandPoint {
   double x = 0, mean = 0, low = 0, high = 0;
 };
-// Of several curves: where all of them are known, their mean and extremes, in stretches of x.
+// Returns mean and extremes of several curves over the range of x that all of them cover, sampled once per interval of
+// x.
 std::vector<BandPoint> band(const std::vector<std::vector<XY>>& curves, std::size_t buckets);
 
-// A number in few digits, as JSON; "null" where it is not finite.
+// Appends a number as JSON with few digits; "null" if it is not finite.
 void append_number(std::string& out, double value);
 
 }  // namespace some

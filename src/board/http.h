@@ -1,6 +1,5 @@
-// An HTTP server of few threads and many viewers. What is served is the handler's business; here is what every server
-// has to see to: limits, time limits, slow readers, and whom an answer may be given at all. Only http_server.cc knows
-// the library behind it.
+// An HTTP server for many viewers on few threads. The handler decides what is served; the server enforces limits,
+// timeouts, handling of slow readers, and access rules. Only http_server.cc depends on the underlying library.
 #pragma once
 
 #include <chrono>
@@ -22,33 +21,33 @@ enum class Method { get, post };
 
 struct Request {
   Method method = Method::get;
-  std::string path;                          // as it was sent, up to the question mark: never a path of a file
+  std::string path;                          // as sent, up to the question mark; never used as a file path
   std::map<std::string, std::string> query;  // decoded
-  std::string body;                          // of a post: JSON by its content type, and from a page of this server
+  std::string body;                          // of a POST: JSON by its content type, sent by a page of this server
   std::string if_none_match;
-  std::string value(const std::string& key) const;  // of the query; empty where there is none
+  std::string value(const std::string& key) const;  // value of a query parameter; empty if missing
 };
 
 struct Response {
   int status = 200;
   std::string type = "application/json";
   SharedText body;
-  std::string etag;    // what the body was made of; a request that knows it is answered without the body
+  std::string etag;    // identifies the inputs of the body; a request that has it receives no body
   std::string policy;  // content security policy; empty: nothing may be loaded
 };
 Response text_response(int status, const std::string& words);
 
-// A response that goes on until it is finished. From any thread.
+// A streamed response. May be used from any thread.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // False: the reader has gone, or was so slow that it was given up; nothing more will reach it.
+  // Returns false if the reader disconnected or was dropped for being too slow; nothing more reaches it.
   virtual bool send(const SharedText& bytes) = 0;
-  virtual void finish() = 0;  // after what was sent
+  virtual void finish() = 0;  // closes after pending data was sent
   virtual bool is_open() const = 0;
 };
 
-// How a request is answered: once, from any thread. A request that is never answered gets an error.
+// Answers a request: once, from any thread. A request that is never answered receives an error.
 class Answer {
  public:
   class Target;
@@ -66,24 +65,24 @@ class Answer::Target {
   virtual std::shared_ptr<Stream> stream(const std::string& type) = 0;
 };
 
-// Called by the server's own thread: whatever takes long is answered later, by a thread of the handler's.
+// Called on the server's thread: slow work must be answered later, from a thread of the handler.
 using Handler = std::function<void(const Request&, Answer)>;
 
 struct ServerSettings {
   std::string host = "127.0.0.1";
-  int port = 0;       // 0: any free one
-  std::string token;  // empty: none is asked for, and only names of this machine are answered to
+  int port = 0;       // 0: any free port
+  std::string token;  // access token; empty: none required, and only host names of this machine are accepted
   std::size_t max_connections = 600;
   std::size_t max_of_an_address = 500;
   std::size_t header_bytes = 8 << 10, body_bytes = 64 << 10;
-  std::size_t waiting_bytes = 1 << 20;  // of a stream whose reader is slow
+  std::size_t waiting_bytes = 1 << 20;  // limit of unsent data of a stream with a slow reader
   std::chrono::milliseconds read_time{20000}, write_time{20000};
-  double requests_a_second = 200, requests_at_once = 2000;  // of an address
+  double requests_a_second = 200, requests_at_once = 2000;  // rate limit per address (token bucket)
 };
 
-bool is_loopback(const std::string& host);  // an address or name that only this machine reaches
+bool is_loopback(const std::string& host);  // true for an address or name reachable only from this machine
 
-// Another program listens at the port already.
+// The port is already in use by another program.
 class AddressTaken : public Error {
  public:
   AddressTaken(const std::string& host, int port);
@@ -91,9 +90,9 @@ class AddressTaken : public Error {
 
 class Server {
  public:
-  // Listens from here on; bad_input where the address is not to be had.
+  // Starts listening; throws (bad_input) if the address is not available.
   Server(ServerSettings settings, Handler handler);
-  ~Server();  // ends every connection
+  ~Server();  // closes every connection
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
   int port() const;

@@ -1,5 +1,5 @@
-// The server of http.h on Boost.Beast. One thread carries every connection, so nothing of a connection needs a lock;
-// what other threads want of it is posted to that thread.
+// The server of http.h on Boost.Beast. One thread handles all connections, so connections need no locks; work from
+// other threads is posted to it.
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -37,7 +37,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// Of one part of a query; false where a percent sign is not followed by two digits.
+// Decodes a query component; returns false if a percent sign is not followed by two hexadecimal digits.
 bool decode(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '+') {
@@ -76,7 +76,7 @@ std::string without_port(std::string_view host) {
   return std::string(host.substr(0, colon));
 }
 
-// However long it takes to see that two tokens differ, it says nothing of where.
+// Compares in time that does not depend on the position of a difference, which prevents timing attacks.
 bool equal_tokens(std::string_view given, std::string_view wanted) {
   unsigned different = given.size() == wanted.size() ? 0 : 1;
   for (std::size_t i = 0; i < wanted.size(); ++i)
@@ -87,7 +87,7 @@ bool equal_tokens(std::string_view given, std::string_view wanted) {
 
 constexpr const char* nothing_loads = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-// What a page of this server, and nobody else's, may do with what is sent.
+// Returns the security headers: only pages of this server may use the response.
 Fields guard_fields(const std::string& policy) {
   return {{"Content-Security-Policy", policy.empty() ? nothing_loads : policy},
           {"X-Content-Type-Options", "nosniff"},
@@ -142,7 +142,7 @@ class Core : public std::enable_shared_from_this<Core> {
   const ServerSettings& settings() const { return settings_; }
   const Handler& handler() const { return handler_; }
   void left(const std::shared_ptr<Session>& session);
-  // Whether an address may ask now.
+  // Returns true if the address is within its rate limit.
   bool may_ask(const std::string& address) {
     if (buckets_.size() > 4096) {
       std::erase_if(buckets_, [&](const auto& entry) { return refilled(entry.second) >= settings_.requests_at_once; });
@@ -180,7 +180,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::thread thread_;
 };
 
-// A connection: requests one after the other, or one that became a stream.
+// A connection: successive requests, or one that became a stream.
 class Session : public std::enable_shared_from_this<Session> {
  public:
   Session(std::shared_ptr<Core> server, tcp::socket socket, std::string address)
@@ -196,7 +196,8 @@ class Session : public std::enable_shared_from_this<Session> {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_->settings().header_bytes));
     parser_->body_limit(server_->settings().body_bytes);
-    stream_.expires_after(server_->settings().read_time);  // for all of a request: one that trickles in is given up
+    // deadline for the whole request, so that slowly trickling requests are dropped
+    stream_.expires_after(server_->settings().read_time);
     http::async_read(stream_, buffer_, *parser_,
                      [self = shared_from_this()](beast::error_code error, std::size_t) { self->was_read(error); });
   }
@@ -240,8 +241,7 @@ class Session : public std::enable_shared_from_this<Session> {
       http::async_write(stream_, *serializer_, done);
   }
 
-  // What was sent is to be read, although there may be more coming in that nobody wants: it is passed over for a
-  // moment.
+  // Closes gracefully: discards remaining input for a moment, so that the client can read what was sent.
   void part() {
     boost::system::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -249,7 +249,7 @@ class Session : public std::enable_shared_from_this<Session> {
     pass_over(64);
   }
 
-  // --- as a stream ---
+  // --- streaming ---
 
   static SharedText stream_head(const std::string& type) {
     std::string head = "HTTP/1.1 200 OK\r\nContent-Type: " + type + "\r\nConnection: close\r\n";
@@ -257,8 +257,8 @@ class Session : public std::enable_shared_from_this<Session> {
     return shared_text(head + "\r\n");
   }
 
-  // From any thread; what was delivered first is sent first. (Posts of several threads keep no order among them: they
-  // only wake the server's thread.) False: more waits for this reader than may, and it is given up.
+  // Queues data in order; may be called from any thread. (Posts from several threads are unordered: they only wake the
+  // server's thread.) Returns false if the reader is over its limit of unsent data and is dropped.
   bool deliver(const SharedText& bytes) {
     const bool slow = (waiting_ += bytes->size()) > server_->settings().waiting_bytes;
     {
@@ -320,7 +320,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void listen_for_the_end() {
     stream_.async_read_some(net::buffer(ignored_), [self = shared_from_this()](beast::error_code error, std::size_t) {
       if (error) return self->close();
-      self->listen_for_the_end();  // whatever a reader of a stream says is passed over
+      self->listen_for_the_end();  // input from a stream's reader is discarded
     });
   }
 
@@ -335,7 +335,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!streaming_) {
       streaming_ = true;
       boost::system::error_code ignored;
-      // What the system keeps for a slow reader is bounded too.
+      // Also bounds the kernel's send buffer for slow readers.
       stream_.socket().set_option(net::socket_base::send_buffer_size(64 << 10), ignored);
       stream_.expires_never();
       listen_for_the_end();
@@ -356,8 +356,8 @@ class Session : public std::enable_shared_from_this<Session> {
                        self->queue_.pop_front();
                        if (!self->queue_.empty()) return self->write_queue();
                        if (self->ends_) return self->close();
-                       // The time is for writing: what listens for the reader's end may wait as long as an answer
-                       // takes.
+                       // The deadline applies to writing only: waiting for the reader to disconnect may last as long as
+                       // the response.
                        self->stream_.expires_never();
                      });
   }
@@ -371,18 +371,18 @@ class Session : public std::enable_shared_from_this<Session> {
   std::optional<http::request_parser<http::string_body>> parser_;
   bool keep_alive_ = true, head_only_ = false;
   std::string if_none_match_;
-  Response response_;  // lives while it is written
+  Response response_;  // must outlive the write
   http::response<http::span_body<const char>> message_;
   std::optional<http::response_serializer<http::span_body<const char>>> serializer_;
   std::mutex inbox_mutex_;
   std::deque<SharedText> inbox_;
   bool delivered_all_ = false;
-  std::deque<SharedText> queue_;  // being written, the first of it now
+  std::deque<SharedText> queue_;  // queue of data to write; the first entry is being written
   bool streaming_ = false, ends_ = false;
   std::array<char, 4096> ignored_{};
 };
 
-// A request that waits for its answer, and the stream that it may become.
+// A request awaiting its answer, and the stream it may become.
 class Pending : public Answer::Target {
  public:
   explicit Pending(std::shared_ptr<Session> session) : session_(std::move(session)) {}
@@ -420,7 +420,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
   if (!server_->may_ask(address_)) return write(text_response(429, "too many requests: wait a second"));
   const ServerSettings& settings = server_->settings();
   const std::string host = field(message, http::field::host);
-  // A name of somewhere else that leads here: another site's page would be let read everything.
+  // Prevents DNS rebinding: another site's name that resolves to this machine would let that site read everything.
   if (settings.token.empty() && !is_loopback(without_port(host)))
     return write(text_response(421, "this server answers only to names of this machine"));
   Request request;
@@ -451,7 +451,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
   try {
     server_->handler()(request, Answer(std::make_shared<Pending>(shared_from_this())));
   } catch (const std::exception&) {
-    // Whoever has the request without having answered it answers that something went wrong.
+    // The destructor of an unanswered request sends an error.
   }
 }
 
@@ -462,7 +462,7 @@ void Core::accept() {
       self->take(std::move(socket));
       return self->accept();
     }
-    // No descriptor is left, or the like: it passes.
+    // Temporary failure such as running out of file descriptors.
     self->pause_.expires_after(std::chrono::milliseconds(100));
     self->pause_.async_wait([self](boost::system::error_code) {
       if (!self->stopping_) self->accept();
@@ -477,7 +477,7 @@ void Core::take(tcp::socket socket) {
   const std::string address = peer.address().to_string();
   if (sessions_.size() >= settings_.max_connections || of_address_[address] >= settings_.max_of_an_address) {
     if (of_address_[address] == 0) of_address_.erase(address);
-    return;  // the socket closes
+    return;  // closes the socket
   }
   socket.set_option(tcp::no_delay(true), error);
   const auto session = std::make_shared<Session>(shared_from_this(), std::move(socket), address);

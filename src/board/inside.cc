@@ -17,7 +17,7 @@ namespace some {
 namespace {
 
 constexpr std::size_t max_moments = 200, max_experts_shown = 512, max_keys_of_tsne = 400;
-constexpr std::size_t max_positions_read = 400000;  // numbers of all positions of a map
+constexpr std::size_t max_positions_read = 400000;  // limits the values in all positions of a map
 
 std::shared_ptr<RunLog> one_run(const Watch& watch, const Request& request) {
   const auto runs = asked_runs(watch, request);
@@ -32,7 +32,8 @@ int layer_of(const RunLog& run, const Request& request) {
   return static_cast<int>(layer);
 }
 
-// A run of an older program has no load.jsonl: what was saved with its key positions stands in for it.
+// Returns the load. Runs of older versions have no load.jsonl: the usage saved with their key positions is used
+// instead.
 std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
   std::vector<RunLog::Load> moments = run.load(layer);
   if (!moments.empty() || !is_own_folder(run.folder() + "/keys")) return moments;
@@ -46,7 +47,7 @@ std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
   return moments;
 }
 
-// No link may lead a reader of key positions out of the run.
+// True if no symbolic link leads a reader of key positions out of the run.
 bool keys_are_own(const RunLog& run) {
   if (!is_own_folder(run.folder() + "/keys")) return false;
   for (const CheckpointName& one : list_key_positions(run.folder())) {
@@ -79,7 +80,7 @@ std::string expert_load(const Watch& watch, const Request& request) {
   std::string out = "{\"steps\":[", rows;
   std::vector<int> experts;
   if (!moments.empty()) {
-    // Of a very large library, the busiest at the end; in the order of their numbers.
+    // Shows the experts of a very large library that are busiest at the end, sorted by number.
     const std::vector<float>& last = moments.back().of_expert;
     experts.resize(last.size());
     std::iota(experts.begin(), experts.end(), 0);
@@ -129,14 +130,14 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
   const auto run = one_run(watch, request);
   const int layer = layer_of(*run, request);
   if (!keys_are_own(*run)) return "{}";
-  // The first position tells the size: a map must not take all the memory there is.
+  // The first position determines the size, so that a map has bounded memory.
   std::vector<KeyPositions> positions = read_key_positions(run->folder(), layer, 1);
   if (positions.empty()) return "{}";
   const auto numbers = static_cast<std::size_t>(positions[0].keys.count * positions[0].keys.dimensions);
   const std::size_t most = std::clamp<std::size_t>(100 * max_positions_read / std::max<std::size_t>(1, numbers), 2, 60);
   positions = read_key_positions(run->folder(), layer, most);
   if (positions.empty()) return "{}";
-  Threads threads(1);  // whatever trains here goes first
+  Threads threads(1);  // one thread, so that training on this machine has priority
   std::optional<TsneMap> tsne_map;
   const Points& last = positions.back().keys;
   if (request.value("tsne") == "1" && last.count >= tsne_least_points &&

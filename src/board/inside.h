@@ -1,4 +1,4 @@
-// What goes on inside of one run's model: what its experts carry, where its keys lie, which experts go together.
+// Internals of one run's model: expert load, key positions, and experts active together.
 #pragma once
 
 #include <string>
@@ -7,13 +7,14 @@
 
 namespace some {
 
-// One measure of every layer, over the steps: metric "train.gini", "eval.gate_entropy".
+// Returns one measure of every layer over the steps: metric "train.gini", "eval.gate_entropy".
 std::string layer_curves(const Watch& watch, const Request& request);
-// What the experts of a layer carry at each moment: {steps, experts, rows: [a moment: [percent of a fair share, ...]]}.
+// Returns the load of a layer's experts over time: {steps, experts, rows: [one per step: [percent of the uniform load,
+// ...]]}.
 std::string expert_load(const Watch& watch, const Request& request);
-// The sets of experts that a layer's positions chose most often, at an evaluation.
+// Returns the expert sets most frequently active together in a layer, at one evaluation.
 std::string chosen_together(const Watch& watch, const Request& request);
-// A map of a layer's keys at their saved steps, as charts take it; with t-SNE where it is asked for.
+// Returns a map of a layer's keys at their saved steps as chart data, with t-SNE on request.
 std::string map_of_keys(const Watch& watch, const Request& request);
 
 }  // namespace some

@@ -12,7 +12,7 @@ namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Of what from_chars takes for a number: JSON has neither 01 nor 1. nor -.5 among its numbers.
+// Stricter than from_chars: JSON does not allow 01, 1. or -.5 as numbers.
 bool is_json_number(std::string_view token) {
   if (token.starts_with('-')) token.remove_prefix(1);
   if (token.empty() || !is_digit(token[0])) return false;
@@ -53,7 +53,7 @@ class Walker {
     if (at_ == end_) return false;
     out = {begin, static_cast<std::size_t>(at_ - begin)};
     ++at_;
-    // Escapes and what is not plain ASCII are the library's to judge.
+    // Strings with escapes or non-ASCII characters are validated by the library.
     const bool plain = std::all_of(out.begin(), out.end(), [](char c) { return c >= ' ' && c < 0x7f && c != '\\'; });
     return plain || nlohmann::json::accept(begin - 1, at_);
   }

@@ -1,5 +1,5 @@
-// The numbers of a JSON line, one after the other, without making objects of them: a run has ten thousand such lines,
-// and fifty runs are to be seen within a second.
+// Streaming (SAX) parser for a JSON line that creates no objects: a run has ten thousand such lines, and fifty runs
+// must be displayed within a second.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace some {
 
-// Where in an object a value stands: names of members, and places in lists as numbers.
+// One component of a value's path in a JSON document: a member name, or an index in an array.
 struct JsonStep {
-  std::string_view name;  // as it stands in the line, quotes aside; empty in a list
-  std::size_t place = 0;  // in a list
+  std::string_view name;  // as written in the line, without quotes; empty in an array
+  std::size_t place = 0;  // index in an array
 };
 using JsonPath = std::vector<JsonStep>;
 
@@ -21,11 +21,11 @@ class JsonVisitor {
  public:
   virtual ~JsonVisitor() = default;
   virtual void number(const JsonPath& path, double value) = 0;
-  virtual void text(const JsonPath& path, std::string_view value) = 0;  // as it stands, escapes and all
+  virtual void text(const JsonPath& path, std::string_view value) = 0;  // as written, with escapes
 };
 
-// False when the line is damaged, exactly where for_each_json_line (base/json_lines.h) finds it damaged: it is not a
-// JSON object, or nests deeper than deepest_json. What was visited by then is to be forgotten.
+// Returns false if the line is damaged, by the same rules as for_each_json_line (core/json_lines.h): it is not a JSON
+// object, or nests deeper than deepest_json. The values visited until then must be discarded.
 bool walk_json(std::string_view line, JsonVisitor& visitor);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// What is at a path itself, not where a link there leads.
+// File tests that do not follow symbolic links.
 #pragma once
 
 #include <string>

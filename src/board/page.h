@@ -1,4 +1,4 @@
-// The one page of the board; its script asks for everything else.
+// The board's single page; its script requests everything else.
 #pragma once
 
 #include <string>

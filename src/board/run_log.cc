@@ -23,11 +23,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t max_rows_told = 200;
-constexpr double max_steps = 1e15;  // up to there every whole number is a double, and one that counts steps
+constexpr double max_steps = 1e15;  // every integer up to here is exact as a double and fits a step counter
 
 std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
 
-// Metrics that stand at the top of a line are told; those of layers are asked for by name.
+// True for metrics of layers, which are sent on request only; top-level metrics are always sent.
 bool is_of_a_layer(const std::string& column) { return column.starts_with("layers."); }
 
 }  // namespace
@@ -39,7 +39,7 @@ std::optional<XAxis> x_axis(const std::string& name) {
   return std::nullopt;
 }
 
-// A number of a line, with where it stands: "loss", or "gini" of "count" of a layer. Names are those of the line.
+// A number of a line with its path: "loss", or "gini" or "count" of a layer. The names point into the line.
 struct RunLog::Matches {
   std::string_view group, name;
   std::size_t layer = 0;
@@ -93,7 +93,8 @@ void RunLog::put(Kept& kept, const std::vector<Matches>& numbers, double step, d
   for (const Matches& one : numbers) {
     if (one.depth == 1 && (one.name == "step" || one.name == "epoch" || one.name == "stage")) continue;
     if (one.depth > 1 && one.name == "layer") continue;
-    // Lines of a kind are mostly alike: the number at this place of the line before stood in the same column.
+    // Lines of one kind are mostly alike: the number at this position of the previous line is mostly in the same
+    // column.
     if (at == kept.memo.size()) kept.memo.emplace_back();
     Memo& memo = kept.memo[at++];
     if (memo.column == nullptr || memo.depth != one.depth || memo.layer != one.layer || memo.name != one.name ||
@@ -108,7 +109,7 @@ void RunLog::put(Kept& kept, const std::vector<Matches>& numbers, double step, d
   }
 }
 
-// Epochs are of the text of the stage they fall into.
+// Converts epochs to tokens; an epoch refers to the text of its stage.
 double RunLog::tokens_at(double epoch, std::size_t stage) {
   if (tokens_of_stage_.empty() || !std::isfinite(epoch)) return unknown;
   const std::size_t of = std::min(tokens_of_stage_.size() - 1, stage == 0 ? 0 : stage - 1);
@@ -121,7 +122,7 @@ double RunLog::tokens_at(double epoch, std::size_t stage) {
 
 void RunLog::metrics_line(std::string_view line, std::uint64_t offset) {
   Numbers numbers;
-  if (!walk_json(line, numbers)) return;  // cut off, or no number at all: the line is left out, not the run
+  if (!walk_json(line, numbers)) return;  // truncated or invalid: only the line is skipped, not the run
   const double step = numbers.value_of("step");
   if (!(step >= 0 && step <= max_steps)) return;
   const double stage = numbers.value_of("stage");
@@ -133,8 +134,8 @@ void RunLog::metrics_line(std::string_view line, std::uint64_t offset) {
   if (numbers.kind == "eval") evaluations_.push_back({static_cast<std::int64_t>(step), offset, line.size()});
 }
 
-// A line of rates.jsonl tells how far a sitting was at a step. Where a run was killed and goes on from an earlier step,
-// what was done twice counts once.
+// A line of rates.jsonl gives the time since the process started at a step. If a killed run resumes from an earlier
+// step, repeated steps count once.
 void RunLog::rates_line(std::string_view line) {
   Numbers numbers;
   if (!walk_json(line, numbers)) return;
@@ -189,7 +190,7 @@ void RunLog::read_settings() {
     layers_ = recipe.model.ffn == Ffn::some ? recipe.model.layers : 0;
     experts_ = recipe.model.ffn == Ffn::some ? recipe.model.experts : 0;
     total_steps_ = recipe.stages.empty() ? recipe.train.max_steps : 0;
-    // Runs that differ in the seed alone are seeds of one thing. The machine does not matter.
+    // Runs that differ only in the seed (and in machine settings) form a group.
     std::string all;
     for (const auto& [key, value] : settings_) {
       if (key != "seed" && key != "train.device" && key != "train.threads" && key != "train.expert_ranks" &&
@@ -210,7 +211,8 @@ void RunLog::read_settings() {
   }
 }
 
-// Key positions come by renaming, which stirs their folder; so does a memory.
+// Detects new key positions and memories by modification times: both are written by renaming, which changes the
+// folder's time.
 void RunLog::look_at_keys() {
   const auto stirred = [](const std::string& path, mode_t kind, struct timespec& before) {
     struct stat now {};
@@ -226,7 +228,7 @@ void RunLog::look_at_keys() {
         for (const CheckpointName& one : list_key_positions(folder_)) key_steps_.push_back(one.step);
       }
     } catch (const Error&) {
-      keys_time_ = {};  // looked at again
+      keys_time_ = {};  // retried at the next poll
     }
     version_ += 1;
   }
@@ -243,7 +245,7 @@ std::string RunLog::memory() const {
 
 void RunLog::look_at_state(bool changed) {
   const auto now = Clock::now();
-  // What works at a run is asked every second; what is done is looked at again when something stirs.
+  // The state of a running run is checked every second; that of a finished one only after a change.
   if (!changed && now - state_when_ < std::chrono::seconds(1)) return;
   if (!changed && final_ && !run_is_taken(folder_)) {
     state_when_ = now;
@@ -272,7 +274,7 @@ void RunLog::look_at_state(bool changed) {
 
 bool RunLog::poll() {
   const std::lock_guard lock(mutex_);
-  // Where nothing has stirred for a while, a look a second will do.
+  // Idle runs are polled about once per second.
   const auto now = Clock::now();
   if (final_ && now - stirred_ > std::chrono::seconds(10) && now - polled_ < std::chrono::milliseconds(700))
     return false;
@@ -301,7 +303,7 @@ double RunLog::seconds_at(double step) const {
   const auto found = tables_.find("rates");
   if (seconds_.empty() || found == tables_.end()) return unknown;
   const CurveTable& table = found->second.table;
-  std::size_t after = 0;  // the first row at or behind the step
+  std::size_t after = 0;  // the first row at or after the step
   for (std::size_t end = seconds_.size(); after < end;) {
     const std::size_t middle = (after + end) / 2;
     if (table.step(middle) < step)

@@ -1,4 +1,4 @@
-// One run as it is seen from outside: what its files say, read as they grow.
+// Incremental reader of one run's files, used to watch it from another process.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ namespace some {
 enum class XAxis { step, tokens, time };
 std::optional<XAxis> x_axis(const std::string& name);
 
-// Where in a run's files an evaluation stands.
+// Location of an evaluation in metrics.jsonl.
 struct EvalPlace {
   std::int64_t step = 0;
   std::uint64_t offset = 0;
@@ -28,34 +28,34 @@ struct EvalPlace {
 
 class RunLog {
  public:
-  // `place`: the folder as its reader names it.
+  // `place`: the folder's name as shown to viewers.
   RunLog(std::string id, std::string folder, std::string place);
 
   const std::string& id() const { return id_; }
   const std::string& folder() const { return folder_; }
 
-  // Reads what is new. True: there is something to tell, which `news` then does.
+  // Reads new data. Returns true if there are changes for `news`.
   bool poll();
-  // What changed since it was last asked: what `summary` says, and the rows that came, or that all is to be read anew.
+  // Returns the changes since the last call: the summary and the new rows, or a request to reload everything.
   nlohmann::json news();
 
   nlohmann::json summary() const;
   std::map<std::string, std::string> settings() const;
-  // Of a metric such as "eval.loss".
+  // Returns the curve of a metric such as "eval.loss".
   std::vector<XY> curve(const std::string& metric, XAxis axis, const Range& range) const;
-  std::size_t rows(const std::string& metric) const;  // of its table, whether they have the number or not
-  std::int64_t version() const;                       // goes up whenever anything changed
+  std::size_t rows(const std::string& metric) const;  // rows of its table, whether or not they contain the metric
+  std::int64_t version() const;                       // increases with every change
   int layers() const;
   int experts() const;
-  // What the experts of a layer carry at each moment, as multiples of a fair share.
+  // Load of each expert of a layer at one step, as multiples of the uniform load.
   struct Load {
     double step = 0;
     std::vector<float> of_expert;
   };
   std::vector<Load> load(int layer) const;
-  std::string memory() const;  // its file; empty where there is none
+  std::string memory() const;  // the memory's file; empty if there is none
   std::vector<EvalPlace> evaluations() const;
-  nlohmann::json evaluation(const EvalPlace& place) const;  // null where it is not there any more
+  nlohmann::json evaluation(const EvalPlace& place) const;  // null if it no longer exists
 
  private:
   struct Matches;
@@ -69,7 +69,7 @@ class RunLog {
   struct Kept {
     CurveTable table;
     std::vector<Memo> memo;
-    std::size_t told = 0;  // rows that `news` told
+    std::size_t told = 0;  // rows already reported by `news`
   };
   void clear_metrics();
   void metrics_line(std::string_view line, std::uint64_t offset);
@@ -87,7 +87,7 @@ class RunLog {
   mutable std::mutex mutex_;
   JsonLines metrics_, rates_, load_;
   std::map<std::string, Kept> tables_;  // train, eval, epoch, rates
-  std::vector<double> seconds_;         // of training, by the rows of "rates"
+  std::vector<double> seconds_;         // training time, by the rows of "rates"
   double sitting_before_ = 0;
   std::vector<EvalPlace> evaluations_;
   struct LoadLine {
@@ -95,19 +95,19 @@ class RunLog {
     std::vector<std::vector<float>> layers;
   };
   std::vector<LoadLine> loads_;
-  std::vector<double> tokens_of_stage_;  // of an epoch
+  std::vector<double> tokens_of_stage_;  // tokens per epoch
   double tokens_ = 0, epoch_ = 0;
   std::map<std::string, std::string> settings_;
   std::string title_, group_, recipe_, state_, trouble_;
   int seed_ = 0, layers_ = 0, experts_ = 0;
   std::int64_t total_steps_ = 0;
-  bool final_ = false;  // nothing works at it
-  bool reset_ = true;   // what was told does not stand any more
+  bool final_ = false;  // not running
+  bool reset_ = true;   // data reported so far is no longer valid
   std::int64_t version_ = 1, told_version_ = 0;
   struct timespec config_time_ {
   }, keys_time_{}, memory_time_{};
   std::vector<std::int64_t> key_steps_;
-  std::int64_t memory_version_ = 0;  // 0: there is none
+  std::int64_t memory_version_ = 0;  // 0: no memory
   std::chrono::steady_clock::time_point state_when_{}, polled_{}, stirred_{};
 };
 

@@ -23,15 +23,15 @@ using nlohmann::json;
 constexpr std::size_t max_slots_shown = 600, moments = 24;
 constexpr std::int64_t context_words = 14;
 
-// A slot with the moments of its birth and of the last token that merged into it, in tokens that were read by then. Of
-// texts that only another memory has read, both came when that memory was merged into this one.
+// A slot with its times of insertion and of the last merged token, in tokens read until then. For texts that only
+// another memory has read, both are the time when that memory was merged into this one.
 struct Seen {
   std::int64_t slot = 0;
   double count = 0, born = 0, hit = 0;
   bool born_elsewhere = false, hit_elsewhere = false;
 };
 
-// As web/src/view/store.js knows them.
+// States as defined in web/src/view/store.js.
 enum class SlotState { still = 1, merged = 2, born = 3, taken_in = 4 };
 
 std::vector<Seen> seen_slots(const Memory& memory) {
@@ -42,7 +42,7 @@ std::vector<Seen> seen_slots(const Memory& memory) {
     const auto text = std::min(static_cast<std::size_t>(std::max<std::int64_t>(0, place.text)), before.size() - 1);
     return before[text] + static_cast<double>(place.offset);
   };
-  std::set<std::int64_t> own;  // texts
+  std::set<std::int64_t> own;  // indices of texts read by this memory
   for (const HistoryEntry& deed : memory.history) {
     if (deed.kind == HistoryEntry::Kind::read) own.insert(deed.reading.text);
   }

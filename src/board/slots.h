@@ -1,4 +1,4 @@
-// The memory of a run as the board shows it: its slots by their keys, in the order in which they were born.
+// View of a run's memory: its slots by key, in the order of insertion.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace some {
 
-// {texts: [{name, tokens, slots}], in_use, slots, store: what web/src/view/store.js draws}; {} without a memory. Of
-// slots that went nothing is left in the file, and of the tokens that merged into a slot only their number and the
-// last.
+// Returns {texts: [{name, tokens, slots}], in_use, slots, store: data for web/src/view/store.js}; {} without a memory.
+// The file keeps nothing of removed slots, and of the tokens merged into a slot only their count and the last one.
 std::string slots_of_memory(const Watch& watch, const Request& request);
 
 }  // namespace some

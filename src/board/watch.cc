@@ -14,7 +14,7 @@ namespace some {
 namespace fs = std::filesystem;
 
 struct Discovered {
-  std::map<std::string, std::pair<std::string, std::string>> runs;  // id: folder, place
+  std::map<std::string, std::pair<std::string, std::string>> runs;  // id: folder and place
   std::vector<std::string> memories;
   std::size_t looked = 0;
 };
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t max_folders = 20000;
 
-// What belongs to a run or is shared by several, and holds no runs.
+// True for folders that belong to a run or are shared by runs, and contain no runs.
 bool is_part_of_a_run(const std::string& name) {
   static const std::set<std::string> parts = {"checkpoints", "keys", "cache", "inspect"};
   return name.starts_with('.') || parts.contains(name);
@@ -58,7 +58,7 @@ Watch::~Watch() {
   thread_.join();
 }
 
-// Links are not followed: what they lead to is not under the folders.
+// Symbolic links are not followed: their targets are outside the watched folders.
 void Watch::look_into(const std::string& folder, const std::string& place, int depth, Discovered& found) const {
   if (++found.looked > max_folders || found.runs.size() >= settings_.max_runs) return;
   const bool is_run = is_own_file(RunPaths{folder}.config());
@@ -67,7 +67,7 @@ void Watch::look_into(const std::string& folder, const std::string& place, int d
   try {
     names = list_folder(folder);
   } catch (const Error&) {
-    return;  // it went away, or is not ours to read
+    return;  // removed meanwhile, or not readable
   }
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
@@ -100,7 +100,7 @@ void Watch::look_for_runs() {
 
 void Watch::work() {
   using Clock = std::chrono::steady_clock;
-  // Looking through thousands of folders takes a while: it is done the more seldom.
+  // Scanning thousands of folders takes time: the interval grows with the duration.
   Clock::time_point next{};
   for (;;) {
     if (const auto begin = Clock::now(); begin >= next) {

@@ -1,4 +1,4 @@
-// Every run under some folders, those that appear meanwhile too, read by a thread of its own.
+// Watches all runs below some folders, including new ones, on a separate thread.
 #pragma once
 
 #include <condition_variable>
@@ -15,9 +15,9 @@
 namespace some {
 
 struct WatchSettings {
-  std::vector<std::string> folders;  // of runs, or runs themselves; a link named here is followed, none below it is
+  std::vector<std::string> folders;  // folders of runs, or runs; symbolic links are followed only if listed here
   std::chrono::milliseconds pause{250};
-  int deepest = 4;  // folders below those named
+  int deepest = 4;  // maximum depth below these folders
   std::size_t max_runs = 2000;
 };
 
@@ -25,18 +25,18 @@ struct Discovered;
 
 class Watch {
  public:
-  // One change of one run, or `gone`: the run with this id is not there any more.
+  // Reports one change of one run, or `gone`: the run with this id no longer exists.
   using Tell = std::function<void(const nlohmann::json& news)>;
-  using Tick = std::function<void()>;  // after every look at all runs
+  using Tick = std::function<void()>;  // called after every pass over all runs
   Watch(WatchSettings settings, Tell tell, Tick tick = {});
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  std::vector<std::shared_ptr<RunLog>> runs() const;          // by place
-  std::shared_ptr<RunLog> find(const std::string& id) const;  // null where there is none
-  std::vector<std::string> memories() const;                  // files, by name
-  bool seen_all() const;                                      // everything was looked at once
+  std::vector<std::shared_ptr<RunLog>> runs() const;          // sorted by place
+  std::shared_ptr<RunLog> find(const std::string& id) const;  // null if not found
+  std::vector<std::string> memories() const;                  // files, sorted by name
+  bool seen_all() const;                                      // true after the first complete pass
   void wait_until_seen() const;
 
  private:
@@ -54,7 +54,7 @@ class Watch {
   std::thread thread_;
 };
 
-// The id of a run's folder: stays the same, so that a link to it does.
+// Returns the id of a run's folder, which never changes, so that links to it stay valid.
 std::string id_of(const std::string& folder);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// One thread for what takes long, one thing after the other; what waits is limited.
+// A single-threaded task queue for slow work, with limited length.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +12,7 @@ namespace some {
 class Worker {
  public:
   explicit Worker(std::size_t max_waiting) : max_waiting_(max_waiting), thread_([this] { work(); }) {}
-  // What waits is dropped; what is being done is waited for.
+  // Discards queued tasks and waits for the running one.
   ~Worker() {
     {
       const std::lock_guard lock(mutex_);
@@ -25,7 +25,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // False: too much waits already.
+  // Returns false if the queue is full.
   bool add(std::function<void()> task) {
     {
       const std::lock_guard lock(mutex_);

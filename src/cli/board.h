@@ -1,4 +1,4 @@
-// The board, for the commands that open one.
+// Opening the board (browser view of runs) from commands.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace some {
 
 constexpr int usual_port = 6060;
 
-// `any_port`: where the port is taken, one of the next will do.
+// Starts the board. If `any_port` is true and the port is in use, one of the following ports is tried.
 std::unique_ptr<Board> open_board(BoardSettings settings, bool any_port);
 void show_in_browser(const std::string& address);
 

@@ -77,7 +77,7 @@ const char* title_of(CommandGroup group) {
   return "";
 }
 
-// The examples as help shows them; comments begin in one column unless a line would become too long.
+// Formats the examples for help; comments are aligned in one column unless a line would become too long.
 std::string footer_of(const std::vector<Example>& examples) {
   std::size_t width = 0;
   for (const Example& one : examples) width = std::max(width, one.line.size());
@@ -106,7 +106,8 @@ void Command::add(const CommandSpec& spec) {
   for (const CommandSpec& one : spec.subcommands) added.add(one);
   if (!spec.subcommands.empty()) app->require_subcommand(1);
   if (!spec.examples.empty()) app->footer(footer_of(spec.examples));
-  if (parent_ == nullptr) app->group(title_of(spec.group));  // last: subcommands would begin with the group they see
+  // last, because subcommands would inherit the group set at that time
+  if (parent_ == nullptr) app->group(title_of(spec.group));
 }
 
 Option* Command::keep(CLI::Option* option) {
@@ -151,7 +152,7 @@ std::vector<Command*> Command::subcommands() const {
 }
 
 Command* Command::chosen() const {
-  const auto found = app_->get_subcommands();  // those that were named
+  const auto found = app_->get_subcommands();  // the subcommands named on the command line
   for (const auto& one : subcommands_) {
     if (!found.empty() && one->app_ == found.front()) return one.get();
   }
@@ -169,8 +170,8 @@ std::optional<Option> Command::find_option(const std::string& name) const {
   return found == nullptr ? std::nullopt : std::optional(Option(found));
 }
 
-// Not App::help, which shows the command that is running where a program's own help is asked for, and leaves out the
-// program's name where that of a command is.
+// Does not use App::help: it shows the running command when the program's help is requested, and omits the program's
+// name from a command's help.
 std::string Command::help() const {
   std::string words = name();
   for (const Command* above = parent_; above != nullptr; above = above->parent_) words = above->name() + " " + words;
@@ -179,7 +180,7 @@ std::string Command::help() const {
 
 namespace {
 
-// Empty where `text` is a whole number that fits; it is then left without zeros at its beginning.
+// Returns an empty string if `text` is an integer that fits 64 bits, and strips its leading zeros; otherwise the fault.
 std::string integer_fault(std::string& text, bool negative_too) {
   const bool negative = text.starts_with('-');
   const std::string digits = text.substr(negative ? 1 : 0);
@@ -208,7 +209,7 @@ std::string number_fault(std::string& text) {
 void check_numbers_of(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) {
     std::string type = option->get_type_name();
-    type.resize(std::min(type.find(':'), type.size()));  // what follows it is the checks there are already
+    type.resize(std::min(type.find(':'), type.size()));  // drops the existing checks, which follow the colon
     if (type != "INT" && type != "UINT" && type != "FLOAT") continue;
     option->transform([type](std::string text) -> std::string {
       const std::string fault = type == "FLOAT" ? number_fault(text) : integer_fault(text, type == "INT");
@@ -233,7 +234,7 @@ Program::Program(const std::string& name, const std::string& description, const 
 
 Program::~Program() = default;
 
-// By the name that CLI11 gives its mistakes.
+// Maps CLI11's error names to codes.
 static Code code_of(const CLI::ParseError& error) {
   const std::string name = error.get_name();
   if (name == "RequiredError") return Code::argument_missing;
@@ -253,7 +254,7 @@ void Program::run(int argc, char** argv) {
   } catch (const CLI::ExtrasError& error) {
     throw WrongUse{error.what(), Code::argument_unexpected};
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) {  // help and version end well
+    if (error.get_exit_code() == 0) {  // help and version are not errors
       app_->exit(error);
       return;
     }

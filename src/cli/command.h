@@ -1,5 +1,5 @@
-// A command: what is known of it (CommandSpec), its options, and what it does. Made with CLI11, whose headers take
-// seconds to compile, so only command.cc includes them. The names of the functions are CLI11's own.
+// A command: its specification (CommandSpec), its options and its callback. Implemented with CLI11, whose headers take
+// seconds to compile, so only command.cc includes them. The names of the functions follow CLI11.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Example {
   std::string comment;  // may be empty
 };
 
-// The headings of the program's help, in command.cc. Hidden commands are not shown to people.
+// Headings of the program's help (texts in command.cc). Hidden commands are not listed.
 enum class CommandGroup : std::uint8_t {
   train_and_use,
   other_programs,
@@ -37,20 +37,20 @@ enum class CommandGroup : std::uint8_t {
   hidden
 };
 
-// Everything that is known of a command before it runs. Help, examples, completion, the manual page and the refusal of
-// ranks are derived from it.
+// Everything known about a command before it runs. Help, examples, completion, the manual page and the check that
+// rejects multiple ranks are derived from it.
 struct CommandSpec {
   std::string name;
-  CommandGroup group = CommandGroup::hidden;  // of a command of the program, not of a subcommand
+  CommandGroup group = CommandGroup::hidden;  // for top-level commands only, not for subcommands
   std::string summary = {};
   std::vector<Example> examples = {};
-  bool works_on_ranks = false;                 // it and its subcommands, under mpirun or srun
-  std::string json = {};                       // what --json prints ("the report"); empty: there is no --json
-  void (*set_up)(Command& command) = nullptr;  // adds options and callback; null if it only has subcommands
+  bool works_on_ranks = false;                 // true if the command and its subcommands run under mpirun or srun
+  std::string json = {};                       // what --json prints ("the report"); empty: no --json option
+  void (*set_up)(Command& command) = nullptr;  // adds options and callback; null if the command only has subcommands
   std::vector<CommandSpec> subcommands = {};
 };
 
-// A flag, or a place for words. What sets one up returns it, so that calls can follow one another.
+// A flag or a positional argument. Setters return the option, so that calls can be chained.
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
@@ -58,14 +58,14 @@ class Option {
   Option* required();
   Option* range(std::int64_t least, std::int64_t most);
   Option* not_negative();
-  Option* capture_default_str();           // help shows the value it has now
-  Option* allow_extra_args(bool several);  // false: one value each time it is given
-  Option* delimiter(char between);         // of several values in one word
-  Option* excludes(const Option* other);   // the two contradict each other: both at once are refused
+  Option* capture_default_str();           // help shows the current value as the default
+  Option* allow_extra_args(bool several);  // false: one value per occurrence of the flag
+  Option* delimiter(char between);         // separates several values within one argument
+  Option* excludes(const Option* other);   // mutually exclusive: passing both is an error
 
-  std::string name() const;  // without dashes: the first long one, or that of a place
+  std::string name() const;  // without dashes: the first long name, or the name of a positional argument
   std::vector<std::string> long_names() const;
-  std::string all_names() const;  // as help shows them: "-o,--out"
+  std::string all_names() const;  // as shown in help: "-o,--out"
   std::string description() const;
   std::string default_text() const;
   bool is_place() const;
@@ -85,14 +85,14 @@ class Command {
   Command& operator=(const Command&) = delete;
   virtual ~Command();
 
-  void add(const CommandSpec& spec);  // a command of this one, with its options and its own subcommands
-  // T: a text, a number (int, std::int64_t, std::uint64_t, double), one that may be left out (std::optional) or several
-  // (std::vector); the list is at the end of command.cc.
+  void add(const CommandSpec& spec);  // adds a subcommand with its options and its own subcommands
+  // T is a string, a number (int, std::int64_t, std::uint64_t, double), a std::optional or a std::vector of these; the
+  // explicit instantiations are at the end of command.cc.
   template <typename T>
   Option* add_option(const std::string& names, T& value, const std::string& description = "");
   Option* add_flag(const std::string& names, bool& value, const std::string& description);
   Option* add_flag_callback(const std::string& names, std::function<void()> action, const std::string& description);
-  void add_json(bool& value);  // --json, as the spec describes it
+  void add_json(bool& value);  // adds --json with the description in the spec
   void callback(std::function<void()> action);
 
   const CommandSpec& spec() const { return spec_; }
@@ -104,9 +104,9 @@ class Command {
   Command* parent() const { return parent_; }
   Command& program() { return parent_ == nullptr ? *this : parent_->program(); }
   std::vector<Command*> subcommands() const;
-  Command* chosen() const;  // the one of them that the words name; null before they are read
+  Command* chosen() const;  // the subcommand named on the command line; null before parsing
   std::vector<Option> options() const;
-  std::optional<Option> find_option(const std::string& name) const;  // with its dashes
+  std::optional<Option> find_option(const std::string& name) const;  // `name` includes its dashes
   std::string help() const;
 
  protected:
@@ -121,7 +121,7 @@ class Command {
   std::vector<std::unique_ptr<Option>> options_;
 };
 
-// Words that make no sense to the command line.
+// A command line that cannot be parsed.
 struct WrongUse {
   std::string what;
   Code code = Code::option_invalid;
@@ -132,10 +132,11 @@ class Program : public Command {
   Program(const std::string& name, const std::string& description, const std::string& version);
   ~Program() override;
 
-  // Every option that takes a number refuses what is none, is negative where it cannot be, or does not fit 64 bits:
-  // CLI11 takes -1 for the largest number, cuts off what is too large and reads 010 as eight.
+  // Makes every numeric option reject non-numbers, negative values where none are allowed, and values that do not fit
+  // 64 bits. CLI11 turns -1 into the largest unsigned number, truncates values that are too large and reads 010 as
+  // octal 8.
   void check_numbers();
-  // Does what the words ask for; help and version are printed. Throws WrongUse, or what the command throws.
+  // Parses the arguments and runs the command, or prints help or version. Throws WrongUse or the command's exceptions.
   void run(int argc, char** argv);
   std::vector<std::string> unexpected_words() const;
 

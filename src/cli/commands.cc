@@ -1,4 +1,4 @@
-// Every command, in the order of the help. A new one is a file of its own that defines NAME_command(), and one line
+// Registers every command, in the order of the help. A new command is one file that defines NAME_command() and one line
 // here; everything else is derived from its CommandSpec.
 #include "cli/program.h"
 

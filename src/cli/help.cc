@@ -1,4 +1,4 @@
-// The help of a command, by its words.
+// `some help`: shows the help of a command given by name.
 #include <fmt/format.h>
 
 #include "cli/program.h"
@@ -6,7 +6,7 @@
 namespace some {
 namespace {
 
-// Every code, by topic, as docs/errors.md has them.
+// Lists every error code by topic, as docs/errors.md does.
 std::string help_of_errors() {
   std::size_t width = 0;
   for (const CodeMeaning& one : error_codes()) width = std::max(width, one.name.size());

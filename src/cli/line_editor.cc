@@ -38,8 +38,8 @@ sigset_t interrupt_only() {
   return set;
 }
 
-// The signal jumps out of the library's own reading, as other programs with a prompt do it; no object with a destructor
-// may live in here. Only this thread takes the signal, and it computes nothing.
+// Reads a line with libedit. A signal leaves the library's read by siglongjmp, as in other programs with a prompt; no
+// object with a destructor may live in this function. Only this thread receives the signal, and it does not compute.
 char* edited_line(char* (*edit)(const char*), void (*prepare)(int), const char* prompt, bool* given_up) {
   const sigset_t set = interrupt_only();
   if (sigsetjmp(at_prompt, 1) != 0) {
@@ -51,7 +51,7 @@ char* edited_line(char* (*edit)(const char*), void (*prepare)(int), const char* 
   sigaction(SIGINT, &jump, nullptr);
   may_jump = 1;
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
-  // The library shows its prompt first and takes over the terminal after it: a key typed in between would be lost.
+  // The library shows its prompt before it takes over the terminal: a key typed in between would be lost.
   if (prepare != nullptr) prepare(1);
   char* const line = edit(prompt);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -59,7 +59,7 @@ char* edited_line(char* (*edit)(const char*), void (*prepare)(int), const char* 
   return line;
 }
 
-// Without the library: the line as the terminal's own editing gives it.
+// Fallback without the library: reads the line as the terminal's own editing delivers it.
 char* plain_line(const char* prompt) {
   std::fputs(prompt, stdout);
   std::fflush(stdout);
@@ -74,8 +74,8 @@ char* plain_line(const char* prompt) {
   return line;
 }
 
-// Reads what was typed in earlier sessions; false where that failed, so that the file must not be written over. A
-// pipe would be waited for, and a file without an end read without an end.
+// Reads the history of earlier sessions. Returns false on failure, so that the file is not overwritten. Only regular
+// files of at most 1 MiB are read: a pipe would block and an endless file would never finish.
 bool read_earlier(const std::string& path, int (*read_history)(const char*)) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -101,7 +101,7 @@ LineEditor::LineEditor(std::string history) : history_(std::move(history)), inte
   void* library = dlopen("libedit.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) library = dlopen("libedit.so.0", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return;
-  std::setlocale(LC_CTYPE, "");  // characters of several bytes
+  std::setlocale(LC_CTYPE, "");  // for multibyte characters
   char* (*edit)(const char*) = nullptr;
   find(library, "readline", edit);
   find(library, "add_history", add_history_);
@@ -119,7 +119,7 @@ LineEditor::LineEditor(std::string history) : history_(std::move(history)), inte
   }
   edit_ = edit;
   find(library, "rl_prep_terminal", prepare_);
-  // What the editor sends to the terminal is meant to act on it; our own standard output is escaped there.
+  // The editor's control sequences must reach the terminal; the program's own standard output is escaped.
   if (auto* const stream = static_cast<std::FILE**>(dlsym(library, "rl_outstream")))
     *stream = fdopen(dup(STDOUT_FILENO), "w");
   use();

@@ -24,23 +24,24 @@
 namespace some {
 namespace {
 
-// A descriptor that the caller closed would be given to the next file opened, and what is printed would land in that
-// file. Standard output is opened for reading only: printing to it fails and is reported.
+// Opens /dev/null for standard descriptors that the caller closed; otherwise the next opened file would take their
+// number and receive printed output. Standard output is opened read-only, so that printing to it fails and is reported.
 void keep_standard_descriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) == -1 && errno == EBADF)
-      open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);  // the lowest free one: this one
+      // takes the lowest free descriptor, which is this one
+      open("/dev/null", descriptor == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 
-// A result that could not be written is a failure, whatever the command did.
+// Returns false if a result could not be written, which is a failure whatever the command did.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
   say_line("some: error[{}]: cannot write to standard output: {}", name_of(Code::output_unwritable), last_reason());
   return false;
 }
 
-// The words of the command line that led to a mistake, for whoever wants to see what is possible there.
+// Returns the command words that led to the error, to point to their help.
 std::string command_of(const Command& app) {
   std::string words = "some";
   for (const Command* at = app.chosen(); at != nullptr; at = at->chosen()) words += " " + at->name();
@@ -54,7 +55,7 @@ int wrong_use(const Program& program, const WrongUse& wrong) {
                     fmt::format("{}; '{} --help' says what there is", wrong.what, command_of(program)), {name}));
 }
 
-// What a file system refused: mostly something about the path that the user can set right.
+// Reports a filesystem error; most of these are problems with a path that the user can correct.
 int file_fault(const std::filesystem::filesystem_error& error) {
   Fault fault = Fault::failure;
   for (const std::errc reason :
@@ -67,7 +68,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
       "{}: {}", error.path1().string(), reason_of(error.code().value())));
 }
 
-// A command that knows nothing of ranks would write the same files from several processes at once.
+// Rejects several ranks for commands that do not support them: they would write the same files concurrently.
 void refuse_ranks(const Command& command) {
   if (command.parent() == nullptr) return;
   const RankEnvironment started = rank_environment();
@@ -77,7 +78,7 @@ void refuse_ranks(const Command& command) {
             command.path(), started.size);
 }
 
-// Nothing that could fail again: neither memory nor the streams are asked for anything.
+// Ends the program with a message. Uses nothing that could fail again: no memory allocation, no streams.
 [[noreturn]] void end_saying(Code code, const char* reason) {
   for (const char* part : {"some: error[", name_of(code).data(), "]: ", reason, "\n"}) {
     if (write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
@@ -85,7 +86,7 @@ void refuse_ranks(const Command& command) {
   std::_Exit(1);
 }
 
-// An exception where none can be handed on (a thread's end, a destructor): reported like any other, not by a signal.
+// Reports an exception that cannot propagate (end of a thread, destructor) like any other, instead of by a signal.
 [[noreturn]] void on_failure() {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
@@ -115,7 +116,7 @@ int main(int argc, char** argv) {
   program.check_numbers();
   try {
     instruction_set();  // refuses a SOME_CPU that cannot run here
-    // A word that names no command is reported, with the nearest one.
+    // An unknown command name is reported with the nearest name.
     refuse_ranks(*named_command(program, {argv + 1, argv + argc}));
     program.run(argc, argv);
   } catch (const WrongUse& wrong) {
@@ -130,7 +131,7 @@ int main(int argc, char** argv) {
     return fail({Fault::failure, Code::out_of_memory, "out of memory: more was asked for than any machine has"});
   } catch (const std::filesystem::filesystem_error& error) {
     return file_fault(error);
-  } catch (const std::system_error& error) {  // a thread that could not be started
+  } catch (const std::system_error& error) {  // a thread could not be started
     return fail({Fault::failure, Code::system_failed, reason_of(error.code().value())});
   } catch (const std::exception& error) {
     return fail(make_error(Fault::failure, Code::internal, "a fault of this program, not of what it was given: {}",

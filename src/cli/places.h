@@ -1,4 +1,4 @@
-// Where things are that a user names without saying where: recipes.
+// Search paths for files that users name without a folder: recipes.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 
 namespace some {
 
-// Folders that recipes are looked for in, those that are there: ./recipes, beside the program (a build folder inside
-// the checkout), and where an installed program keeps them.
+// Returns the existing folders in which recipes are searched: ./recipes, next to the program (a build folder inside the
+// checkout), and the data folder of an installed program.
 std::vector<std::string> recipe_folders();
-// Names of all recipes in them, without ending, sorted.
+// Returns the names of all recipes in these folders, without extension, sorted.
 std::vector<std::string> recipe_names();
-// The file that a recipe's name ("tiny") or path stands for. bad_input, with the nearest name, where there is none.
+// Returns the file for a recipe's name ("tiny") or path. Throws (bad_input) with the nearest name if it is not found.
 std::string find_recipe(const std::string& name);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// The whole command line: every command (commands.cc), and the lookup of commands by their words.
+// The whole command line: every command (commands.cc), and lookup of commands by name.
 #pragma once
 
 #include <string>
@@ -11,15 +11,15 @@ namespace some {
 
 void add_commands(Command& app);
 
-// Subcommands that are shown to users.
+// Returns the subcommands listed for users.
 std::vector<Command*> visible_commands(const Command& app);
-// The command that the first words name, as deep as they name one. A word that should name a command and does not is
-// bad input, with the nearest one.
+// Returns the deepest command that the leading words name. Throws (bad_input), with the nearest name, if a word in the
+// place of a command names none.
 Command* named_command(Command& app, const std::vector<std::string>& words);
-// What is wrong with arguments that nothing takes, with the flag that was probably meant.
+// Returns the error for unexpected arguments, with the flag that was probably meant.
 Error unexpected_words(const Program& program, const std::string& reason);
 
-// The exit code of a command that ended in order but with another result than success (a stopped run: 128 + signal).
+// Exit code of a command that ended normally but without success (a stopped run: 128 + signal).
 extern int exit_code;
 
 }  // namespace some

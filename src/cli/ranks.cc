@@ -16,7 +16,8 @@ namespace {
 
 std::optional<Group> joined;
 
-// What goes wrong everywhere is told once: the lower ranks speak first, and end the others, which takes a moment.
+// Delays the message of higher ranks so that a failure common to all ranks is reported once: lower ranks print first
+// and then abort the others, which takes a moment.
 void let_lower_ranks_speak(int rank) {
   if (rank > 0)
     std::this_thread::sleep_for(std::chrono::seconds(2) + std::chrono::milliseconds(250) * std::min(rank, 20));
@@ -44,12 +45,12 @@ int fail(const Error& error, Whose whose) {
     if (!errors_as_json) return;
     const nlohmann::json told{{"error", json_of(error)}};
     fmt::print("{}\n", told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    std::fflush(stdout);  // to end the other ranks ends this one at once
+    std::fflush(stdout);  // flush now: aborting the other ranks also ends this one immediately
   };
   const int rank = rank_environment().rank;
   let_lower_ranks_speak(rank);
   if (!joined) {
-    // Every rank was told the same on its command line.
+    // All ranks parsed the same command line, so only rank 0 reports.
     if (rank == 0) tell("");
     return code;
   }

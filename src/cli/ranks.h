@@ -1,4 +1,4 @@
-// Several processes that run one command.
+// Commands that run on several ranks (processes).
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace some {
 
-// The ranks that mpirun or srun started (comm/group.h), from the first call on; a group of one otherwise. Only rank 0
-// prints results. A command that knows nothing of ranks is refused where there are several (main.cc).
+// Returns the ranks started by mpirun or srun (comm/group.h), joining them at the first call; a group of one otherwise.
+// Only rank 0 prints results. Commands that do not support several ranks are rejected (main.cc).
 const Group& join_ranks();
-void leave_ranks();  // at the end of the program; waits for the others
-// The last line of a program that failed, "some: error[code]: message", and with --json the error as one object on
-// standard output (docs/json.md); where there are several ranks it ends them all. Returns the exit code.
+void leave_ranks();  // called at the end of the program; waits for all ranks
+// Prints a failing program's last line, "some: error[code]: message", and with --json the error as one object on
+// standard output (docs/json.md). Aborts all ranks if there are several. Returns the exit code.
 extern bool errors_as_json;
-enum class Whose { this_rank, all_ranks };  // what went wrong
+enum class Whose { this_rank, all_ranks };  // where the failure occurred
 int fail(const Error& error, Whose whose = Whose::this_rank);
 
 }  // namespace some

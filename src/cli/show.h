@@ -1,4 +1,4 @@
-// What several commands show in the same way.
+// Output shared by several commands.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 
 namespace some {
 
-// A new token as it is shown while a text grows.
+// Returns a new token as displayed while text is generated.
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);
-// A token as it is shown in a table: blanks and line ends made visible.
+// Returns a token as displayed in a table: spaces and line ends are made visible.
 std::string visible(const std::string& bytes);
-// Padded with blanks to so many columns.
+// Returns the text padded with spaces to `width` columns.
 std::string padded(const std::string& text, std::size_t width);
 // "57 tokens, 124 tokens/s"
 std::string rate_words(std::size_t tokens, double seconds);
 // --temperature, --top-k, --top-p, --seed, --max-tokens
 void add_sampling_flags(Command& command, GenerateOptions& options);
-// A table of the experts that each token chose.
+// Prints a table of the experts assigned to each token.
 void print_trace(const Trace& trace, const OpenedRun& run);
 
 }  // namespace some

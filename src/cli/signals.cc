@@ -13,7 +13,7 @@ namespace {
 std::atomic<int> first_signal{0};
 std::atomic<bool> saving{false};
 
-// `timeout` and schedulers signal a program and then its whole group: one wish that comes twice within a moment.
+// `timeout` and schedulers signal a program and then its whole group: two signals within this time count as one.
 constexpr auto same_wish = std::chrono::seconds(1);
 }  // namespace
 
@@ -24,8 +24,8 @@ void watch_signals() {
   sigaddset(&wanted, SIGTERM);
   struct sigaction lost_terminal {};
   if (sigaction(SIGHUP, nullptr, &lost_terminal) == 0 && lost_terminal.sa_handler != SIG_IGN)
-    sigaddset(&wanted, SIGHUP);                  // ignored: nohup wants the run to go on
-  pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads made from here on inherit it
+    sigaddset(&wanted, SIGHUP);                  // SIGHUP is ignored under nohup, where the run must continue
+  pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads created later inherit the mask
   std::thread([wanted] {
     std::chrono::steady_clock::time_point first;
     for (int number = 0; sigwait(&wanted, &number) == 0;) {

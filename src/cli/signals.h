@@ -1,14 +1,14 @@
-// Signals that end the program in order.
+// Signals that end the program cleanly.
 #pragma once
 
 namespace some {
 
-// SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup) are taken by a thread of their own, from this call on
-// (before other threads begin). No handler ever interrupts a computing thread: generated matrix kernels do not keep to
-// the rules a handler's stack frame relies on. A second signal, at least a second after the first, ends the program at
-// once, or when a checkpoint that is being written is done; so does the first while ranks have not met.
+// Starts a thread that receives SIGINT, SIGTERM and SIGHUP (a lost terminal; not under nohup). Call before other
+// threads start. No handler ever interrupts a computing thread: generated matrix kernels do not keep to the rules a
+// handler's stack frame relies on. A second signal, at least one second after the first, ends the program immediately,
+// or as soon as a checkpoint being written is complete.
 void watch_signals();
 int received_signal();      // 0: none
-void set_saving(bool now);  // a checkpoint is being written
+void set_saving(bool now);  // true while a checkpoint is being written
 
 }  // namespace some

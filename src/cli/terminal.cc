@@ -18,7 +18,7 @@ namespace some {
 std::string standard_input() { return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()}; }
 
 void print_json(const nlohmann::json& value) {
-  // Text that is not UTF-8 (a model may generate half a character) is shown with replacement marks.
+  // Invalid UTF-8 (a model may generate half a character) is printed as replacement characters.
   fmt::print("{}\n", value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
@@ -29,7 +29,7 @@ bool is_terminal() {
 
 int terminal_columns() {
   winsize size{};
-  // Asked each time: windows change their size.
+  // Queried at each call because windows are resized.
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
@@ -72,10 +72,10 @@ bool write_to_standard_output(std::string_view text) {
   return true;
 }
 
-StreamEscape terminal_text;  // may hold back the beginning of a character
+StreamEscape terminal_text;  // may hold back an incomplete character
 
 ssize_t write_escaped(void*, const char* data, std::size_t size) {
-  // 0 is how a stream is told that writing failed.
+  // Returning 0 signals a write error to the stream.
   return write_to_standard_output(terminal_text.add({data, size})) ? static_cast<ssize_t>(size) : 0;
 }
 

@@ -1,4 +1,4 @@
-// Input and output of the program: results on standard output, messages and progress on standard error.
+// Input and output of the program: results go to standard output, messages and progress to standard error.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,27 +14,26 @@
 
 namespace some {
 
-std::string standard_input();  // to its end
-// One JSON object on standard output, nothing else.
+std::string standard_input();  // reads to the end
+// Prints one JSON object to standard output and nothing else.
 void print_json(const nlohmann::json& value);
-bool is_terminal();  // standard error is a terminal: bars may be drawn
+bool is_terminal();  // true if standard error is a terminal, so that progress bars can be drawn
 int terminal_columns();
-std::size_t table_columns();  // what tables and prose are laid out for: the terminal's, within bounds
-std::size_t display_width(
-    const std::string& text);  // its characters: what UTF-8 writes in several bytes takes one column
-// Broken between words into lines of at most `columns`, each ending with a new line and beginning with `indent`.
+std::size_t table_columns();  // layout width of tables and prose: the terminal's width, clamped to 80..132
+// Returns the width in columns: a UTF-8 character takes one column.
+std::size_t display_width(const std::string& text);
+// Breaks text between words into lines of at most `columns`, each starting with `indent` and ending with a newline.
 std::string wrapped(const std::string& text, std::size_t columns, const std::string& indent = "");
 
-// From here on, where standard output is a terminal, whatever would act on it (control characters in titles, names,
-// stories) is written out; files and pipes get every byte as it is. What the program itself wants the terminal to obey
-// goes through act_on_terminal.
+// Escapes control characters (in titles, names, documents) from now on if standard output is a terminal; files and
+// pipes receive every byte unchanged. The program's own control sequences go through act_on_terminal.
 void escape_terminal_output();
 void act_on_terminal(const char* sequence);
 
-// To standard error, with everything written out that would act on a terminal. What cannot be written there (a closed
-// terminal, a full disk) is dropped: a run of days must not end because nobody reads along.
+// Writes to standard error with control characters escaped. Failed writes (a closed terminal, a full disk) are ignored:
+// a run of several days must not end because its log cannot be written.
 void say_text(const std::string& text);
-// The same in place of a line that is being redrawn, where there is one; `text` becomes one line.
+// Does the same, replacing the line currently being redrawn, if any; `text` becomes one line.
 void say_one_line(const std::string& text);
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
@@ -44,11 +43,11 @@ template <typename... Args>
 void say_line(fmt::format_string<Args...> format, Args&&... args) {
   say_one_line(fmt::format(format, std::forward<Args>(args)...));
 }
-Log terminal_log();  // where the library's messages go: lines on standard error
-// Redraws the line that shows progress; cut to the terminal's width, since a wrapped line cannot be redrawn.
+Log terminal_log();  // prints the library's messages as lines on standard error
+// Redraws the progress line, cut to the terminal's width because a wrapped line cannot be redrawn.
 void redraw(const std::string& text);
-// How far something is that comes before training (reading text): redrawn on a terminal; elsewhere a line every half
-// minute, so that a log of a long one shows that it is alive.
+// Progress of preparation before training (reading text): redrawn on a terminal; otherwise one line every 30 seconds,
+// so that the log of a long preparation shows it is alive.
 class Preparation {
  public:
   void show(const std::string& what, std::int64_t done, std::int64_t total);
@@ -56,10 +55,10 @@ class Preparation {
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-// The progress of training in at most `columns` columns: what matters least is left out first.
+// Formats the progress of training in at most `columns` columns; the least important parts are dropped first.
 struct ProgressPart {
   std::string text;
-  int rank = 0;  // the highest goes first
+  int rank = 0;  // parts with the highest rank are dropped first
 };
 std::string progress_line(double done, std::vector<ProgressPart> parts, int columns);
 

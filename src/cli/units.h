@@ -1,4 +1,4 @@
-// Numbers for people.
+// Human-readable numbers.
 #pragma once
 
 #include <string>

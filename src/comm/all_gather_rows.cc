@@ -7,11 +7,12 @@
 
 namespace some {
 
-// In round d = 1, 2, 4, ... a rank that holds the rows of the d ranks from its own on gives them to the rank d before
-// it and is given as many by the one d behind it; in the last round no more than are missing.
+// Bruck's algorithm: in round d = 1, 2, 4, ... each rank, which holds the rows of the d ranks starting at itself, sends
+// them to the rank d before it and receives as many from the rank d after it. The last round sends only the missing
+// rows.
 void all_gather_rows(const Group& group, const Tensor& mine, std::span<const std::int64_t> counts, Tensor& all) {
   const int ranks = group.size(), self = group.rank();
-  const auto rows_of = [&](int first, int number) {  // of so many ranks, counted on past the last
+  const auto rows_of = [&](int first, int number) {  // of `number` ranks from `first`, modulo the number of ranks
     std::int64_t sum = 0;
     for (int i = 0; i < number; ++i) sum += counts[static_cast<std::size_t>((first + i) % ranks)];
     return sum;
@@ -35,7 +36,7 @@ void all_gather_rows(const Group& group, const Tensor& mine, std::span<const std
     group.all_to_all(held.rows(0, rows_of(self, number)), sent, held.rows(have, have + more), received);
     have += more;
   }
-  // What is held begins with this rank's own.
+  // `held` starts with the rows of this rank: rotate them into place.
   const std::int64_t behind = rows_of(0, self), ahead = total - behind;
   if (ahead > 0) all.rows(behind, total).copy_from(held.rows(0, ahead));
   if (behind > 0) all.rows(0, behind).copy_from(held.rows(ahead, total));

@@ -1,4 +1,4 @@
-// Rows that every rank has some of, and every rank wants all of.
+// All-gather of rows.
 #pragma once
 
 #include <span>
@@ -7,8 +7,9 @@
 
 namespace some {
 
-// `all` becomes the rows of every rank, in the order of the ranks; rank r has counts[r] of them (along the first
-// dimension), which everyone knows. Collective. Each rank receives what it lacks in log2(R) messages.
+// Gathers the rows of all ranks into `all`, in the order of the ranks; rank r contributes counts[r] rows (along the
+// first dimension), and every rank passes the same counts. Collective. Each rank receives the missing rows in log2(R)
+// messages.
 void all_gather_rows(const Group& group, const Tensor& mine, std::span<const std::int64_t> counts, Tensor& all);
 
 }  // namespace some

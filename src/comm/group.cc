@@ -25,7 +25,7 @@ std::string host_name() {
   return name.data();
 }
 
-// "0,1,5": the CPUs this process may run on.
+// Returns the CPUs that this process may run on, as "0,1,5,".
 std::string allowed_cpus() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return "all";
@@ -36,7 +36,7 @@ std::string allowed_cpus() {
   return text;
 }
 
-// Some ranks of a link, numbered anew.
+// Translates the ranks of messages from a subgroup to the whole group.
 std::vector<Link::Message> renamed(std::span<const Link::Message> messages, const std::vector<int>& ranks) {
   std::vector<Link::Message> out(messages.begin(), messages.end());
   for (Link::Message& one : out) one.peer = ranks.at(static_cast<std::size_t>(one.peer));
@@ -63,7 +63,7 @@ class PartLink : public Link {
   }
 
  private:
-  std::weak_ptr<Link> whole_;  // the whole group's alone: with its leave() all parts end
+  std::weak_ptr<Link> whole_;  // owned only by the whole group: its finalize() ends all subgroups
   std::vector<int> ranks_;
   int rank_ = 0;
 };
@@ -139,7 +139,7 @@ void Group::use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const 
 
 void Group::finalize() const {
   if (!state_) return;
-  static const Excused for_good;  // nobody waits for this rank any more
+  static const Excused for_good;  // no other rank waits for this one any more
   State& state = *state_;
   *state.ledger = {state.ledger->traffic, {}, {}};
   for (Tensor* memory : {&state.received_here, &state.received_there, &state.packed_here, &state.packed_there})
@@ -160,7 +160,7 @@ void Group::broadcast(std::string& text) const {
 std::vector<std::string> Group::all_gather(const std::string& mine) const {
   if (!state_) return {mine};
   State& state = *state_;
-  // One text: each rank's with its length before it, in the order of the ranks.
+  // The gathered text consists of all texts in rank order, each preceded by its length.
   const auto packed = [](const std::string& text) {
     const auto length = static_cast<std::uint64_t>(text.size());
     return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
@@ -192,7 +192,7 @@ std::vector<std::string> Group::all_gather(const std::string& mine) const {
 
 std::int64_t Group::all_reduce_max(std::int64_t mine) const {
   if (!state_) return mine;
-  // In round d everyone knows the highest of the 2d ranks up to its own.
+  // After round d every rank knows the maximum over the 2d ranks that end with itself.
   for (int d = 1; d < size(); d *= 2) {
     std::int64_t other = 0;
     state_->exchange(Device::cpu, {(rank() + d) % size(), &mine, sizeof mine},
@@ -204,8 +204,8 @@ std::int64_t Group::all_reduce_max(std::int64_t mine) const {
 
 namespace {
 
-// An error as bytes that go to the other ranks: a letter for the fault, the code's name, message and values, each with
-// a zero after it.
+// Serializes an error for other ranks: one letter for the fault, then the code name, the message and the values, each
+// terminated by a zero byte.
 std::string packed(const Error& error) {
   std::string out = error.fault() == Fault::input ? "i" : "f";
   const auto add = [&](std::string_view text) { out.append(text).push_back('\0'); };
@@ -288,7 +288,7 @@ void Group::check_identical(const Facts& facts) const {
     const std::vector<std::string> other = lines_of(all[static_cast<std::size_t>(r)]);
     std::size_t i = 0;
     while (i < first.size() && i < other.size() && first[i] == other[i]) ++i;
-    i -= i % 2;  // the name
+    i -= i % 2;  // back to the line of the name
     const auto line = [](const std::vector<std::string>& lines, std::size_t n) {
       return n < lines.size() ? lines[n] : "nothing";
     };

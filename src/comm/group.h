@@ -1,8 +1,8 @@
-// Ranks: processes that compute one thing together, each on its own cores, GPU or machine. A group of one does nothing,
-// so that nobody asks whether there are others; it is what everybody has who is given no other.
+// Groups of ranks: processes that compute together, each on its own cores, GPU or machine. In a group of one, which is
+// the default, all operations do nothing, so that callers need no special case.
 //
-// Sums are taken in one fixed tree (comm/mesh.h), whatever the number of ranks: that is what makes results the same to
-// the bit on 1, 2, 4, 8 ranks.
+// Sums use one fixed tree (comm/mesh.h), whatever the number of ranks, so that results on 1, 2, 4, 8 ranks are
+// bit-identical.
 #pragma once
 
 #include <cstdint>
@@ -21,20 +21,21 @@
 
 namespace some {
 
-// Every rank of a group throws it, in the same words: they may go on to something else together.
+// An error that every rank of a group throws with the same message, so that all ranks may continue with other work.
 class CommonFailure : public Error {
  public:
   using Error::Error;
 };
 
-// Copies are the same group. All of it is collective: every rank calls the same, in the same order; but what only asks.
+// Copies refer to the same group. Except for queries, all operations are collective: every rank calls the same ones, in
+// the same order.
 class Group {
  public:
   Group() = default;
-  explicit Group(std::shared_ptr<Link> link);  // collective, too
-  // Tensors on this rank's GPU go from GPU to GPU from here on, where every rank has one of its own and NCCL is there;
-  // otherwise through the host's memory, and the log says why. For all copies of the group. Parts of it that are made
-  // later do likewise.
+  explicit Group(std::shared_ptr<Link> link);  // collective
+  // From now on sends GPU tensors directly between GPUs if every rank has its own GPU and NCCL is available; otherwise
+  // through host memory, and the log states the reason. Applies to all copies of the group and to groups split off
+  // later.
   void use_gpus(const Device& device, const Log& log) const;
   void use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const;
   bool gpu_to_gpu() const;
@@ -42,48 +43,49 @@ class Group {
   int rank() const;
   int size() const;
   bool alone() const { return size() == 1; }
-  bool root() const { return rank() == 0; }  // the one that reads and writes run folders, and speaks
-  const std::string& host(int rank) const;   // the name of its machine
-  int local_rank() const;                    // among the ranks of this machine
-  int cpus() const;          // of those this rank may use, its share: others may be allowed the same ones
-  std::string name() const;  // "rank 1 on HOST"; empty alone
+  bool root() const { return rank() == 0; }  // the rank that reads and writes run folders, and prints
+  const std::string& host(int rank) const;   // host name of the rank
+  int local_rank() const;                    // index among the ranks on the same machine
+  int cpus() const;  // number of CPUs for this rank: its share of those it may use, which other ranks may use too
+  std::string name() const;  // "rank 1 on HOST"; empty in a group of one
 
-  // Every tensor becomes the sum over the ranks, by the tree. Any number type but bf16, any device.
+  // Replaces every tensor by its sum over the ranks, in tree order. Any element type except bf16, any device.
   void all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) const;
-  // For what merges otherwise than by addition: `merge(later)` makes of `tensors`, which belong to this rank and some
-  // behind it, and of `later`, which belong to the next ranks, those of all of them. In the end every rank has the
-  // result.
+  // All-reduce with a custom merge. `merge(later)` combines `tensors`, which cover this rank and some of the ranks
+  // after it, with `later`, which covers the following ranks, and stores the result in `tensors`. At the end every rank
+  // has the result.
   void all_reduce_with(std::span<const Tensor> tensors,
                        const std::function<void(std::span<const Tensor> later)>& merge) const;
-  // From rank 0 to all.
+  // Copies from rank 0 to all ranks.
   void broadcast(std::span<const Tensor> tensors) const;
   void broadcast(std::string& text) const;
-  // What each rank gives, by rank, for everyone.
+  // Returns the texts of all ranks, by rank.
   std::vector<std::string> all_gather(const std::string& mine) const;
   std::int64_t all_reduce_max(std::int64_t mine) const;
-  // To each rank its part, from each rank one. Rows (along the first dimension) of `from` lie in the order of the ranks
-  // they go to, `sent[r]` for rank r; so do those of `to`, by the ranks they come from, `received[r]` from rank r. Any
-  // number type, both on one device. What a rank keeps for itself is copied.
+  // All-to-all of rows (along the first dimension). `from` contains sent[r] rows for each rank r, in the order of the
+  // destination ranks; `to` receives received[r] rows from each rank r, in the order of the source ranks. Any element
+  // type, both on one device. Local rows are copied.
   void all_to_all(const Tensor& from, std::span<const std::int64_t> sent, const Tensor& to,
                   std::span<const std::int64_t> received) const;
-  // One number to each rank, by rank; what each rank gave this one.
+  // Sends numbers[r] to rank r; returns the number received from each rank.
   std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers) const;
   void barrier() const { all_reduce_max(0); }
-  // Work that each rank does by itself. Where it throws an Error on any of them, all throw CommonFailure, which says
-  // where, if it was not the same everywhere. Other exceptions pass: then the others wait.
+  // Runs local work on each rank. If it throws an Error on any rank, all ranks throw CommonFailure, which names the
+  // rank unless the error is the same on all ranks. Other exceptions pass through; then the other ranks wait.
   void all_or_none(const std::function<void()>& work) const;
-  // Some of the ranks, in this order, as a group of their own: called by those alone, each with the same list.
+  // Returns a new group of the given ranks, in this order. Called only by those ranks, each with the same list.
   Group split(std::span<const int> ranks) const;
 
-  // bad_input, on every rank, where a fact (a name and a value) is not the same on every rank: it says which.
+  // Throws bad_input on every rank if a fact (name and value) differs between ranks; the message names it.
   using Facts = std::vector<std::pair<std::string, std::string>>;
   void check_identical(const Facts& facts) const;
 
-  [[noreturn]] void abort_all(int code) const;  // for a rank that cannot go on; alone, it just exits
-  // The end of all common work: waits for the others. Nothing collective may follow, through no copy of this group.
+  [[noreturn]] void abort_all(int code) const;  // for a rank that cannot continue; in a group of one it only exits
+  // Ends all communication and waits for the other ranks. No collective operation may follow, on any copy of this
+  // group.
   void finalize() const;
 
-  // What was sent by this rank so far, and how long it waited for messages (on a GPU: how long its stream did).
+  // Bytes sent by this rank so far, and the time it waited for messages (on a GPU: the time its stream waited).
   struct Traffic {
     std::int64_t bytes = 0, exchanges = 0;
     double seconds = 0;
@@ -92,24 +94,24 @@ class Group {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // null: alone
+  std::shared_ptr<State> state_;  // null: a group of one
 };
 
-// What a sum over R ranks costs each of them: messages one after another, and bytes sent for a tensor of `bytes`.
+// Cost of an all-reduce over R ranks, per rank: sequential messages, and bytes sent for a tensor of `bytes`.
 double all_reduce_messages(int ranks);
 double all_reduce_bytes(int ranks, double bytes);
 
-// The number of this process among those that mpirun or srun started, from its environment.
+// Rank and number of ranks of this process if it was started by mpirun or srun, from its environment.
 struct RankEnvironment {
   int rank = 0, size = 1;
-  std::string problem;  // why these processes cannot communicate, and what to do about it; empty if they can
+  std::string problem;  // why these processes cannot communicate, and how to fix it; empty if they can
 };
 RankEnvironment rank_environment();
-// The group this process was started in; a group of one where it was started alone. `on_failure` is told in one line
-// when this rank does nothing for 40 seconds (or as many as SOME_RANK_PATIENCE in the environment says), or another is
-// lost (not heard of for a quarter longer and two seconds), on another thread, just before everything ends.
-// SOME_RANKS_THROUGH in the environment: "host" leaves NCCL alone; "nccl" insists on it; with either, a process that
-// was started alone sends what it would add up to itself, as a check of the way there.
+// Opens the group that this process was started in; a group of one if it was started without mpirun or srun.
+// `on_failure` is called with one line of text, from another thread, just before all ranks end, if this rank makes no
+// progress for 40 seconds (or SOME_RANK_PATIENCE seconds, from the environment), or if another rank is lost (silent for
+// 1.25 times as long plus two seconds). The environment variable SOME_RANKS_THROUGH = "host" disables NCCL, and "nccl"
+// requires it; with either, a single process sends its sums to itself, as a test of the transport.
 Group open_group(std::function<void(const std::string&)> on_failure);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// Which group a process was started in, and the library that links its ranks.
+// Opens the group that a process was started in, and the library that connects its ranks.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::optional<int> number_in_environment(const char* name) {
   return read.ec == std::errc() && read.ptr == end && value >= 0 ? std::optional(value) : std::nullopt;
 }
 
-// Seconds without a sign of life after which a rank is taken for lost.
+// Returns the watchdog timeout: the seconds without a heartbeat after which a rank counts as lost.
 double patience_in_environment() {
   const char* const name = "SOME_RANK_PATIENCE";
   const char* const text = std::getenv(name);
@@ -42,14 +42,14 @@ double patience_in_environment() {
   return *value;
 }
 
-// Beside the program, or where it is installed.
+// Returns the possible paths of a library: in the directory of the program, and where it is installed.
 std::vector<std::string> places_of(const std::string& library) {
   std::error_code ignored;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
   return {(program / library).string(), (program.parent_path() / SOME_PLUGIN_FOLDER / library).string()};
 }
 
-// A library beside the program. Null where it is not there, or cannot be opened: then `problem` says why.
+// Opens a plugin library. Returns null if it is not found, or if it cannot be opened; then `problem` is the reason.
 void* open_library(const std::string& library, int flags, std::string& problem) {
   for (const std::string& place : places_of(library)) {
     if (!std::filesystem::exists(place)) continue;
@@ -66,7 +66,7 @@ Function function_of(void* library, const char* name) {
 
 OpenLink find_mpi() {
   std::string problem;
-  // MPI opens libraries of its own, which look for its symbols.
+  // RTLD_GLOBAL: MPI loads plugins, which look up its symbols.
   if (void* const library = open_library("libsome_mpi.so", RTLD_NOW | RTLD_GLOBAL, problem)) {
     if (const auto open = function_of<OpenLink>(library, open_link_symbol)) return open;
     problem = "libsome_mpi.so is not of this program";
@@ -99,7 +99,7 @@ NcclLibrary find_nccl(std::string& problem) {
   return out;
 }
 
-// What one process sends to itself.
+// Loopback: a single process sends to itself.
 class OwnLink : public Link {
  public:
   int rank() const override { return 0; }
@@ -110,7 +110,8 @@ class OwnLink : public Link {
   [[noreturn]] void abort_all(int code) noexcept override { std::_Exit(code); }
 };
 
-// Whether this rank does anything, watched from beside: the others would only wait for it. Until the process ends.
+// Watchdog thread: ends all ranks if this rank makes no progress, since the other ranks would only wait for it. Runs
+// until the process ends.
 void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& on_failure) {
   using Clock = std::chrono::steady_clock;
   const double every = std::min(2.0, patience / 8);
@@ -130,8 +131,8 @@ void watch_over(const Group& group, double patience, const std::function<void(co
   }
 }
 
-// While MPI brings the ranks together nobody has a pulse yet: one that was stopped then would be waited for without
-// end. The lower ranks speak first; mpirun or srun ends the others with the first that is gone.
+// Watchdog for MPI startup. There are no heartbeats while MPI connects the ranks, so a rank that was stopped would be
+// waited for forever. Lower ranks time out first; when one is gone, mpirun or srun ends the others.
 class BeginningWatch {
  public:
   BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> on_failure)
@@ -162,10 +163,10 @@ class BeginningWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;
-  std::thread thread_;  // after what it uses
+  std::thread thread_;  // declared last, after the members it uses
 };
 
-// How tensors of GPUs are to travel.
+// Transport for GPU tensors.
 enum class Through { best, host, nccl };
 
 Through wanted_way() {
@@ -179,11 +180,11 @@ Through wanted_way() {
 
 }  // namespace
 
-// Every rank comes to the same end: what one finds, all are told before the next step is made.
+// All ranks reach the same decision: each result is shared with all ranks before the next step.
 void Group::use_gpus(const Device& device, const Log& log) const {
   if (!state_) return;
   const std::optional<int> gpu = device.is_cuda() ? std::optional(cuda::index_of(device.cuda())) : std::nullopt;
-  // Asked on every rank alike: contexts are made by all of them together.
+  // The same on every rank, because contexts are created collectively.
   if (state_->gpu == gpu) return;
   state_->gpu = gpu;
   state_->gpu_link.reset();
@@ -222,13 +223,13 @@ RankEnvironment rank_environment() {
   struct Names {
     const char *rank, *size;
   };
-  // The starter of this process decides: Open MPI's mpirun, or those of MPICH, Intel and others (and srun --mpi=pmi2).
+  // Depends on the launcher: Open MPI's mpirun, or those of MPICH, Intel and others (and srun --mpi=pmi2).
   for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
     const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
     if (rank && size) return {*rank, *size, ""};
   }
-  // srun numbers its tasks also without MPI; only where it serves MPI (--mpi=pmix, pmi2, or by its configuration) can
-  // they communicate. A job script itself has SLURM_NTASKS, but no step.
+  // srun numbers its tasks without MPI too; they can communicate only if srun provides MPI startup (--mpi=pmix, pmi2,
+  // or by configuration). A job script itself has SLURM_NTASKS, but no step.
   const auto rank = number_in_environment("SLURM_PROCID"), size = number_in_environment("SLURM_STEP_NUM_TASKS");
   if (!rank || !size || *size == 1) return {};
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
@@ -244,7 +245,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
   const RankEnvironment started = rank_environment();
   if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);
   if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
-  // Lives as long as the process: the link's own thread may speak up at any time.
+  // Never deleted: the link's thread may call it at any time.
   struct Listener {
     std::function<void(const std::string&)> on_failure;
     Group group;
@@ -265,8 +266,9 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
   };
   options.waits = [](void*) { beat(); };
   const double patience = patience_in_environment();
-  // A rank that hangs knows more of it than those who hear nothing, so it has the word first. Its pulse may hang with
-  // it: MPI has locks. And mpirun takes a second to end the others, who listen meanwhile.
+  // A hanging rank knows more about the problem than the ranks that hear nothing from it, so its own watchdog fires
+  // first. Its heartbeat may hang too, because MPI has locks. The two extra seconds are for mpirun, which takes a
+  // second to end the other ranks.
   options.timeout_seconds = 1.25 * patience + 2;
   std::string problem;
   std::shared_ptr<Link> link;

@@ -1,4 +1,4 @@
-// What a group is made of, for src/comm/group*.cc alone.
+// Internal state of a group, only for src/comm/group*.cc.
 #pragma once
 
 #include <bit>
@@ -13,41 +13,41 @@
 
 namespace some {
 
-// What was sent, of a group and its parts together. How long exchanges took on a GPU's stream is known when they have
-// passed.
+// Statistics of a group and of the groups split from it. The duration of exchanges on a GPU's stream is known only
+// after they have completed.
 struct Ledger {
   Group::Traffic traffic;
   struct Timing {
     std::unique_ptr<cuda::Event> begin, end;
   };
   std::vector<Timing> under_way, spare;
-  void refine(bool all);  // or only what has passed
+  void refine(bool all);  // collects timings: all, or only those of completed exchanges
 };
 
 struct Group::State {
   std::shared_ptr<Link> link;
-  std::shared_ptr<GpuLink> gpu_link;  // may be none
-  std::optional<int> gpu;             // the one that it was opened for, or could not be
+  std::shared_ptr<GpuLink> gpu_link;  // may be null
+  std::optional<int> gpu;             // the GPU for which gpu_link was last opened or attempted
   int rank = 0, size = 1;
   std::vector<std::string> hosts;
   int local_rank = 0, cpus = 1;
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
 
-  // What is received, and what lies side by side to be sent together: on the host, on the GPU, and on the host for
-  // tensors of a GPU (pinned memory, which is copied from and to faster).
+  // Buffers for received data and for data packed into one message: on the host, on the GPU, and on the host for GPU
+  // tensors (pinned memory, which copies faster).
   Tensor received_here, received_there, packed_here, packed_there;
   char* pinned = nullptr;
   std::size_t pinned_bytes = 0;
   ~State();
 
-  // Where a device's tensors are sent from: the device itself, or the host on their behalf.
+  // Returns the device from which tensors of `device` are sent: the device itself, or the host if GPUs are not linked.
   const Device& way_of(const Device& device) const {
     return device.is_cpu() || gpu_link != nullptr ? device : Device::cpu;
   }
   char* received(const Device& at, std::size_t bytes);
-  char* packed(const Device& device, std::size_t bytes);  // where way_of(device) is
+  char* packed(const Device& device, std::size_t bytes);  // in memory of way_of(device)
 
-  // Between memories of the host, or of GPUs: then on the device's stream, without waiting.
+  // Exchanges messages between host memories, or between GPU memories: then on the device's stream, without waiting.
   void exchange(const Device& at, std::span<const Link::Message> sends, std::span<const Link::Message> receives);
   void exchange(const Device& at, const Link::Message& send, const Link::Message& receive) {
     exchange(at, std::span(&send, 1), std::span(&receive, 1));
@@ -55,8 +55,9 @@ struct Group::State {
   void send(const Device& at, const Link::Message& one) { exchange(at, std::span(&one, 1), {}); }
   void receive(const Device& at, const Link::Message& one) { exchange(at, {}, std::span(&one, 1)); }
 
-  // A tree whose root is rank 0: in round d = 1, 2, 4, ... a rank that is an odd multiple of d gives to rank - d.
-  // take(from) is called where this rank is given something, give(to) where it gives; that is its last act.
+  // Traverses a binomial tree with root rank 0 from the leaves up: in round d = 1, 2, 4, ... a rank that is an odd
+  // multiple of d sends to rank - d. Calls take(from) to receive and give(to) to send, which is the last action of a
+  // rank.
   template <typename Take, typename Give>
   void up(const Take& take, const Give& give) {
     for (int d = 1; d < size; d *= 2) {
@@ -64,7 +65,7 @@ struct Group::State {
       if (rank % (2 * d) == 0 && rank + d < size) take(rank + d);
     }
   }
-  // The same tree from the root to the leaves.
+  // Traverses the same tree from the root down.
   template <typename Take, typename Give>
   void down(const Take& take, const Give& give) {
     for (int d = static_cast<int>(std::bit_ceil(static_cast<unsigned>(size))) / 2; d >= 1; d /= 2) {
@@ -74,7 +75,7 @@ struct Group::State {
   }
   void broadcast(const Device& at, char* data, std::size_t bytes);
 
-  // Numbers that lie `at` the host or a GPU.
+  // Numbers in host memory or in memory of the GPU `at`.
   struct Numbers {
     Threads& threads;
     const Device& at;

@@ -1,4 +1,4 @@
-// What a group does to tensors: sums, folds, broadcasts and exchanges of rows.
+// Collective operations on tensors: all-reduce, broadcast and all-to-all.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -13,12 +13,13 @@
 namespace some {
 namespace {
 
-// Larger tensors are summed where they are, smaller ones together: a message costs its latency, a copy does not. On a
-// GPU a copy is quicker still, and a message takes as long as copying some twenty megabytes (docs/scale.md).
+// Returns the size from which a tensor is summed in place; smaller tensors are packed together, because a message has
+// latency and a copy does not. On a GPU a copy is faster still, and a message takes as long as copying about twenty
+// megabytes (docs/scale.md).
 std::size_t worth_its_own_message_on(const Device& device) {
   return std::size_t{device.is_cuda() ? 32U << 20 : 256U << 10};
 }
-// What is on its way at once; it bounds the memory that a sum needs beside its tensors.
+// Maximum bytes in flight, which bounds the extra memory of a sum.
 constexpr std::size_t max_at_once = std::size_t{64} << 20;
 constexpr std::int64_t numbers_a_piece = 1 << 16;
 constexpr std::size_t max_timings = 256;
@@ -35,7 +36,7 @@ void add_numbers(Threads& threads, const char* source, char* target, std::int64_
 
 char* room(Tensor& memory, const Device& at, std::size_t bytes) {
   if (!memory || memory.bytes() < bytes) {
-    memory = Tensor();  // not both at once
+    memory = Tensor();  // free the old memory first
     memory = Tensor::empty({static_cast<std::int64_t>((bytes + 7) / 8)}, DType::i64, at);
   }
   return static_cast<char*>(memory.raw());
@@ -90,7 +91,7 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
     timing = std::move(ledger->spare.back());
     ledger->spare.pop_back();
   }
-  // Marks belong to a stream; that of another context on the same GPU gets its own.
+  // Events belong to a stream; another context on the same GPU has its own.
   if (!timing.begin || timing.begin->device() != at)
     timing = {std::make_unique<cuda::Event>(at), std::make_unique<cuda::Event>(at)};
   const cuda::OnGpu on(at.cuda());
@@ -124,8 +125,8 @@ void Group::State::sum(const Numbers& x) {
     by_owners(x);
 }
 
-// One rank has nothing to add. One that was started as a group all the same sends its numbers to itself: the way they
-// would take is tried.
+// One rank has nothing to add. A group of one that was opened explicitly sends its numbers to itself, to test the
+// transport.
 void Group::State::round_trip(const Numbers& x) {
   const std::size_t bytes = size_of(x.type) * static_cast<std::size_t>(x.count);
   char* const back = received(x.at, bytes);
@@ -133,14 +134,14 @@ void Group::State::round_trip(const Numbers& x) {
   device_copy(x.at, x.data, x.at, back, bytes);
 }
 
-// A power of two of ranks. Neighbours first, as the tree has it: each of two ranks that hold the same part adds up
-// one half of it; in the end every rank holds its part of the sum, and they are handed round the same way back. No
-// rank sends more than twice (R - 1) / R of the numbers: as much as in a ring, in fewer messages.
+// All-reduce for a power of two of ranks: reduce-scatter by recursive halving, then all-gather by recursive doubling.
+// Neighbors are combined first, as in the tree: of two ranks with the same part, each sums one half of it. No rank
+// sends more than 2 (R - 1) / R times the numbers, as in a ring all-reduce, but in fewer messages.
 void Group::State::halve_and_double(const Numbers& x) {
   const std::size_t each = size_of(x.type);
   const auto bytes = [&](const Block& part) { return each * static_cast<std::size_t>(part.count()); };
   const auto place = [&](const Block& part) { return x.data + each * static_cast<std::size_t>(part.begin); };
-  std::vector<Block> parts;  // what this rank held before each round
+  std::vector<Block> parts;  // the parts of this rank before each round
   Block held{0, x.count};
   char* const arrived = received(x.at, each * static_cast<std::size_t>((x.count + 1) / 2));
   for (int d = 1; d < size; d *= 2) {
@@ -162,8 +163,8 @@ void Group::State::halve_and_double(const Numbers& x) {
   }
 }
 
-// Any number of ranks: each gets one part of the numbers from everybody, adds them up by the tree and sends the sum
-// to everybody. As many bytes, but R - 1 messages at once.
+// All-reduce for any number of ranks: each rank receives one part of the numbers from all ranks, sums it in tree order
+// and sends the sum to all ranks. It sends the same number of bytes, but R - 1 messages at once.
 void Group::State::by_owners(const Numbers& x) {
   const std::size_t each = size_of(x.type);
   const auto part = [&](int r) { return Block{x.count * r / size, x.count * (r + 1) / size}; };
@@ -181,7 +182,7 @@ void Group::State::by_owners(const Numbers& x) {
     receives.push_back({r, place(r), bytes(mine)});
   }
   exchange(x.at, sends, receives);
-  // Left and right halves meet at the left one's place; what is left over joins last.
+  // The right half is added to the left half in place; an unpaired rest is added last.
   for (int d = 1; d < size; d *= 2) {
     for (int r = 0; r + d < size; r += 2 * d) add(x, place(r + d), place(r), mine.count());
   }
@@ -212,7 +213,7 @@ void Group::State::broadcast(const Device& at, char* data, std::size_t bytes) {
 void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) const {
   if (!state_) return;
   State& state = *state_;
-  std::vector<Device> devices;  // mostly one
+  std::vector<Device> devices;  // usually one
   for (const Tensor& tensor : tensors) {
     if (tensor && std::find(devices.begin(), devices.end(), tensor.device()) == devices.end())
       devices.push_back(tensor.device());
@@ -220,7 +221,7 @@ void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) co
   for (const DType type : {DType::f32, DType::f64, DType::i32, DType::i64, DType::bf16}) {
     for (const Device& device : devices) {
       const Device& at = state.way_of(device);
-      // Pieces that wait to be summed together, and where they came from.
+      // Pieces waiting to be summed together, with their sources.
       struct Piece {
         char* data;
         std::size_t bytes;
@@ -339,7 +340,8 @@ void Group::all_to_all(const Tensor& from, std::span<const std::int64_t> sent, c
     device_copy(at, source, device, from.raw(), from.bytes());
   }
   std::vector<Link::Message> sends, receives;
-  for (std::size_t step = 1; step < ranks; ++step) {  // not everybody's first message to the same rank
+  // Staggered, so that the first messages do not all go to the same rank.
+  for (std::size_t step = 1; step < ranks; ++step) {
     const std::size_t next = (self + step) % ranks, before = (self + ranks - step) % ranks;
     if (sent[next] > 0)
       sends.push_back({static_cast<int>(next), source + sent_at[next], static_cast<std::size_t>(sent[next]) * each});

@@ -1,5 +1,5 @@
-// The arithmetic of ranks: which micro-batches a rank computes, which experts it holds, which ranks form a group.
-// Nothing here communicates; comm/group.h does. A new parallel dimension is a new member of Mesh.
+// Rank arithmetic: the micro-batches of a rank, the experts of a rank, the ranks of a group. Nothing here communicates;
+// comm/group.h does. A new parallel dimension is a new member of Mesh.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ struct RankGroups {
   std::vector<int> ranks(int group) const;
 };
 
-// How many sums a rank keeps, besides the one it is computing, for so many micro-batches: one per level of the tree.
+// Returns the number of partial sums that a rank keeps, besides the one being computed, for this many micro-batches:
+// one per level of the tree.
 int sum_levels(std::int64_t micro_batches);
 
 struct Mesh {
@@ -36,18 +37,21 @@ struct Mesh {
   RankGroups expert_groups() const { return {expert}; }
   std::vector<int> expert_group(int rank) const { return expert_groups().ranks(expert_groups().group_of(rank)); }
 
-  // The micro-batches of a step that a rank computes. Sums over micro-batches form a tree: the largest power of two
-  // that is smaller than their number is the left half, the rest the right half, and each half is such a tree again.
-  // A rank's block has a power of two of them, except that the last block may be shorter and later ranks may have none.
-  // So the tree of a block is a subtree of the whole one, and the levels above are the tree over the ranks.
+  // Returns the micro-batches of a step that a rank computes. Sums over micro-batches form a tree: the left half has
+  // the largest power of two of them that is smaller than their number, the right half has the rest, and both are split
+  // the same way. The block of a rank contains a power of two of them, except that the last block may be shorter and
+  // later ranks may have none. The tree of a block is therefore a subtree of the whole tree, and the levels above it
+  // form the tree over the ranks.
   Block micro_batches(int rank, std::int64_t all) const;
-  std::int64_t max_micro_batches(std::int64_t all) const;                     // of any rank
-  std::int64_t max_micro_batches_of_group(int rank, std::int64_t all) const;  // of any rank in its expert group
+  std::int64_t max_micro_batches(std::int64_t all) const;  // maximum over all ranks
+  // Maximum over the ranks of the expert group of `rank`.
+  std::int64_t max_micro_batches_of_group(int rank, std::int64_t all) const;
   bool every_rank_has_some(std::int64_t all) const;
-  // Whether a rank's expert group computes one of `passes` passes, of which rank r computes pass r.
+  // True if the expert group of `rank` computes any of `passes` passes, of which rank r computes pass r.
   bool group_has_pass(int rank, std::int64_t passes) const;
 
-  // The experts that a rank holds: consecutive ones, as many as any other rank of its expert group holds or one less.
+  // Returns the experts that a rank holds: a contiguous block, equal in size to those of the other ranks of its expert
+  // group or smaller by one.
   Block experts(int rank, int all) const;
   int max_experts(int all) const;
   int min_experts(int all) const;

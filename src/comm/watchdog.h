@@ -1,4 +1,4 @@
-// How long nothing was heard or seen, told by one who looks every so often.
+// Watchdog: measures, by polling at fixed intervals, how long there was no sign of life.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,11 @@ class Silence {
 
   Silence(double every_seconds, Time now) : every_(every_seconds), since_(now), looked_(now) {}
 
-  // At a look: whether there was a sign since the last one. How many seconds there has been none.
+  // Records a poll: `sign` is true if there was a sign of life since the last one. Returns the seconds of silence so
+  // far.
   double after_look(bool sign, Time now) {
-    // One that was not scheduled itself could have noticed nothing, so such time does not count: a process that was
-    // stopped would find, once it goes on, that nobody was heard of. What was silence before that still is.
+    // Time in which the observer itself was not scheduled does not count: a stopped process, once resumed, would
+    // otherwise find all other ranks silent. Silence before that time still counts.
     if (const Time awaited = looked_ + seconds(every_); now > looked_ + seconds(2.5 * every_)) since_ += now - awaited;
     looked_ = now;
     if (sign) since_ = now;

@@ -19,7 +19,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// CPUs' worth of time that one group's files allow; 0: all there is.
+// Returns the number of CPUs that the time limit of one group amounts to; 0 = no limit.
 double limit_in(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::istringstream(text_of(group / "cpu.max")) >> quota >> period) return period > 0 ? quota / period : 0;
@@ -31,8 +31,8 @@ double limit_in(const fs::path& group) {
 
 double smaller(double limit, double other) { return limit > 0 && other > 0 ? std::min(limit, other) : limit + other; }
 
-// A group may use no more than any group around it. Inside a container the groups around it are often out of sight,
-// and the top of what is mounted is the container's own.
+// Returns the smallest limit of a group and of all groups that contain it. Inside a container the containing groups are
+// often not visible, and the root of the mount is the container's own group.
 double limit_around(const fs::path& top, const std::string& path) {
   fs::path group = top;
   double limit = limit_in(group);
@@ -49,8 +49,8 @@ double cgroup_cpu_limit(const std::string& groups, const std::string& mount) {
   double limit = 0;
   std::istringstream lines(text_of(groups));
   for (std::string line; std::getline(lines, line);) {
-    // number:controllers:path. Version 2 names no controllers and is mounted at the top; version 1 has a folder for
-    // those mounted together and usually a link for each.
+    // A line is number:controllers:path. Version 2 names no controllers and is mounted at the root; version 1 has one
+    // folder per set of controllers mounted together, and usually a link for each controller.
     const std::size_t first = line.find(':'), second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
@@ -66,7 +66,7 @@ double cgroup_cpu_limit(const std::string& groups, const std::string& mount) {
 
 int usable_cpus() {
   int allowed = 0;
-  // A machine of more CPUs than the set has room for is refused: then with more room.
+  // The call fails if the machine has more CPUs than the set has bits, so the set grows until it succeeds.
   for (std::size_t room = CPU_SETSIZE; allowed == 0 && room <= (std::size_t{1} << 20); room *= 2) {
     std::vector<cpu_set_t> set(room / CPU_SETSIZE);
     const std::size_t bytes = set.size() * sizeof(cpu_set_t);

@@ -1,15 +1,15 @@
-// How many CPUs this process may use.
+// Number of CPUs that this process may use.
 #pragma once
 
 #include <string>
 
 namespace some {
 
-// Those it may run on, or fewer where a container's limit (cgroup) gives it the time of fewer. A part of a CPU counts
-// as one.
+// Returns the number of CPUs in the affinity mask, or fewer if a container (cgroup) limits the CPU time. A fraction of
+// a CPU counts as one CPU.
 int usable_cpus();
-// The limit alone, of the groups named in the file `groups` (/proc/self/cgroup), whose files lie below `mount`
-// (/sys/fs/cgroup), version 1 or 2; 0: none.
+// Returns only the cgroup limit, for the groups listed in the file `groups` (/proc/self/cgroup) with their files below
+// `mount` (/sys/fs/cgroup). Both cgroup versions are read. 0 = no limit.
 double cgroup_cpu_limit(const std::string& groups, const std::string& mount);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// Files that the program carries with it; cmake/embed.cmake puts them into it when it is built.
+// Files embedded into the program at build time by cmake/embed.cmake.
 #pragma once
 
 #include <string_view>

@@ -7,7 +7,7 @@
 namespace some {
 namespace {
 
-// "setting_type" -> "setting-type", in storage of its own.
+// Converts "setting_type" to "setting-type" at compile time, in its own storage.
 template <std::size_t n>
 struct Dashed {
   std::array<char, n> text{};
@@ -23,9 +23,10 @@ SOME_ERROR_CODES(SOME_TOPIC, SOME_DASHED)
 #undef SOME_TOPIC
 #undef SOME_DASHED
 
+// An entry of the list of codes: the heading of a topic (topic is set), or a code.
 struct Listed {
-  const char* topic = nullptr;  // the head of a topic, or
-  CodeMeaning entry{};          // a code
+  const char* topic = nullptr;
+  CodeMeaning entry{};
 };
 
 #define SOME_TOPIC(topic) Listed{topic, {}},

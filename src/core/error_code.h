@@ -1,6 +1,6 @@
-// Codes of errors and warnings. A code names what is wrong and stays the same when the sentence is worded better, so
-// that scripts and tests ask for the code and the values of a message (core/error.h). `some help errors`,
-// docs/errors.md and the names below all come from this one list.
+// Codes of errors and warnings. A code names a problem and stays the same when its message is reworded, so scripts and
+// tests compare the code and the values of a message (core/error.h). `some help errors`, docs/errors.md and the names
+// below are all generated from this list.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,8 @@
 
 namespace some {
 
-// X(enumerator, meaning); T(topic) begins a topic. The name that users see has '-' for '_': setting-out-of-range.
+// X(enumerator, meaning) is one code; T(topic) begins a topic. In user-visible names '_' becomes '-':
+// setting-out-of-range.
 #define SOME_ERROR_CODES(T, X)                                                                \
   T("command line")                                                                           \
   X(command_unknown, "no command has this name")                                              \

@@ -11,7 +11,7 @@ namespace {
 struct Character {
   std::uint32_t code = 0;
   std::size_t bytes = 0;   // 0: not UTF-8
-  bool cut_short = false;  // could become a character with more bytes
+  bool cut_short = false;  // truncated, but a valid prefix of a longer character
 };
 
 Character first_character(std::string_view text) {
@@ -34,7 +34,8 @@ Character first_character(std::string_view text) {
   return {code, length};
 }
 
-// Controls, separators that some terminals obey, marks without a width that join or hide, and marks of direction.
+// True for control characters, separators that some terminals obey, zero-width characters that join or hide, and
+// direction marks.
 bool is_harmful(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || code == 0x61C ||
          (code >= 0x200B && code <= 0x200F && code != 0x200D && code != 0x200C) || (code >= 0x2028 && code <= 0x202E) ||

@@ -1,6 +1,6 @@
-// Text we did not write (names, titles, stories, paths) in messages and on terminals. Whatever would move the cursor,
-// hide itself or change the direction of writing is written out as \x1b, \u202e and the like, so that what you see is
-// what is there.
+// Escapes untrusted text (names, titles, stories, paths) for messages and terminals. Characters that would move the
+// cursor, hide themselves or change the writing direction are written as \x1b, \u202e and so on, so that a terminal
+// shows exactly what the text contains.
 #pragma once
 
 #include <string>
@@ -8,19 +8,20 @@
 
 namespace some {
 
-enum class Lines { escaped, kept };  // what happens to line ends and tabs
+enum class Lines { escaped, kept };  // whether line ends and tabs are escaped too
 
 std::string escaped(std::string_view text, Lines lines = Lines::escaped);
-// The same for text that comes piece by piece and may be cut inside a character: the rest is kept for the next piece.
+// Escapes text that arrives in pieces, which may be cut inside a character: the incomplete bytes are kept for the next
+// piece.
 class StreamEscape {
  public:
   std::string add(std::string_view piece);  // line ends and tabs are kept
-  std::string finish();                     // what is left of a character that never came to its end
+  std::string finish();                     // escapes the bytes of a character that was never completed
 
  private:
   std::string waiting_;
 };
-// At most `most` bytes of it, cut between characters, with "..." where something is left out.
+// Returns at most `most` bytes of `text`, cut between characters; "..." marks the omitted rest.
 std::string shortened(std::string_view text, std::size_t most);
 
 }  // namespace some

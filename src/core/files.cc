@@ -49,7 +49,7 @@ void write_all(int file, const char* data, std::size_t size, const std::string& 
   }
 }
 
-// Of a file that could not be opened, by errno.
+// Returns the code for a file that could not be opened, according to errno.
 Code unreadable() { return errno == ENOENT || errno == ENOTDIR ? Code::file_not_found : Code::file_unreadable; }
 
 const char* kind_of(const struct stat& status) {
@@ -61,11 +61,12 @@ std::string folder_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// An empty file beside `path`, locked as long as it is open: tidying (core/folders.h) removes what nobody holds.
-// A file that is not held yet may be removed right then, or belong to a process of this number in another container;
-// then another name is tried. Where there are no locks, nothing is tidied.
+// Creates an empty file in the same directory as `path` and keeps it locked while it is open, because the cleanup
+// (core/folders.h) removes temporary files that nobody has locked. Between creation and locking the file may be
+// removed, or it may belong to a process with the same id in another container; then the next name is tried. On file
+// systems without locks nothing is cleaned up.
 int make_temporary(const std::string& path, std::string& name) {
-  // Of the process, since names of files are: two writers of one path must not meet in the temporary one.
+  // Unique within the process, as temporary names are: two writers of one path must not share a temporary file.
   static std::atomic<std::uint64_t> counter{0};
   for (;;) {
     name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), counter++);
@@ -81,7 +82,7 @@ int make_temporary(const std::string& path, std::string& name) {
   }
 }
 
-// Removes the unfinished file unless it was renamed in time.
+// Removes the unfinished file at scope exit, unless it was renamed first.
 struct Unfinished {
   std::string path;
   ~Unfinished() {
@@ -100,8 +101,8 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write what it gives into a file first",
               path, kind_of(status));
   };
-  check(::stat(path.c_str(), &status));  // looked at first, since to open a device may already do something
-  // Without O_NONBLOCK the opening of a pipe, should one have come in between, waits for somebody to write into it.
+  check(::stat(path.c_str(), &status));  // checked before opening, since opening a device may already have effects
+  // O_NONBLOCK: if the path has become a pipe meanwhile, opening it must not wait for a writer.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number() < 0) bad_input(unreadable(), "cannot read {}: {}", path, last_reason());
   check(::fstat(file.number(), &status));
@@ -153,7 +154,7 @@ std::string read_file(const std::string& path, std::size_t most) {
   if (file.size() > most) too_large(file.size());
   std::string contents(static_cast<std::size_t>(file.size()), '\0');
   std::size_t filled = 0;
-  // Files of /proc have no size of their own, and others may grow: read until there is nothing more.
+  // Files in /proc report size 0, and files may grow: read until the end.
   for (;;) {
     if (filled == contents.size()) contents.resize(contents.size() + (filled == 0 ? 4096 : 1 + filled / 4));
     const std::size_t got = file.read(contents.data() + filled, contents.size() - filled);
@@ -172,13 +173,14 @@ void write_file_atomic(const std::string& path, std::string_view contents) {
 void write_file_atomic(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
   struct stat status {};
   const bool there = ::stat(path.c_str(), &status) == 0;
-  // A rename would put a file in the place of the pipe or device.
+  // A rename would replace the pipe or device by a regular file.
   if (there && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))
     bad_input(Code::file_not_regular, "cannot write {}: it is {}, not a file", path, kind_of(status));
   std::string temporary;
   FileDescriptor file(make_temporary(path, temporary));
   Unfinished unfinished{temporary};
-  // What only its owner could read stays so, before a byte is in it. A disk without permissions has nothing to keep.
+  // Permissions are copied before the first byte is written, so that a private file stays private. On a file system
+  // without permissions the call fails, which is harmless.
   if (there && S_ISREG(status.st_mode)) static_cast<void>(::fchmod(file.number(), status.st_mode & 0777));
 
   std::vector<char> buffer;
@@ -213,7 +215,7 @@ bool is_plain_name(std::string_view name) {
 MappedFile map_file(const std::string& path) {
   const InputFile file(path);
   const auto size = static_cast<std::size_t>(file.size());
-  if (size == 0) return {nullptr, "", 0};  // nothing cannot be mapped
+  if (size == 0) return {nullptr, "", 0};  // an empty file cannot be mapped
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (data == MAP_FAILED) failed(Code::file_unreadable, "cannot map {}: {}", path, last_reason());
   return {std::shared_ptr<const void>(data, [size](const void* memory) { ::munmap(const_cast<void*>(memory), size); }),
@@ -223,8 +225,8 @@ MappedFile map_file(const std::string& path) {
 void append_bytes(const std::string& path, std::string_view bytes) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file.number() < 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
-  // Straight to the system, so that a killed program loses no line; waiting for the disk at every line would cost
-  // more than the line is worth.
+  // Written directly, without a buffer, so that a killed program loses no line. Not flushed to disk for every line,
+  // which would cost more than a lost line.
   write_all(file.number(), bytes.data(), bytes.size(), path);
 }
 
@@ -243,7 +245,7 @@ void flush_file(const std::string& path) {
 void flush_folder(const std::string& path) {
   const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.number() < 0) failed(Code::folder_unwritable, "cannot open the folder {}: {}", path, last_reason());
-  // Some file systems cannot flush a folder and say so with EINVAL; there a rename is as durable as it gets.
+  // Some file systems cannot flush a folder and return EINVAL; on them a rename cannot be made more durable.
   if (::fsync(folder.number()) != 0 && errno != EINVAL)
     failed(Code::folder_unwritable, "cannot flush the folder {}: {}", path, last_reason());
 }

@@ -20,12 +20,12 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// False: there is nothing at `path`.
+// Calls stat; false if `path` does not exist.
 bool look_at(const std::string& path, struct stat& status) {
-  // Others put files there and take them away meanwhile: what came between two looks is looked at again.
+  // Other processes may create and remove the file between two calls, so inconsistent results are retried.
   for (int looks = 1; looks <= 1000; ++looks) {
     if (::stat(path.c_str(), &status) == 0) return true;
-    // No file system has files with names that long.
+    // No file system has names of this length.
     if (errno == ENAMETOOLONG) return false;
     if (errno != ENOENT && errno != ENOTDIR)
       failed(Code::folder_unreadable, "cannot look at {}: {}", path, last_reason());
@@ -40,7 +40,7 @@ bool look_at(const std::string& path, struct stat& status) {
   failed(Code::folder_unreadable, "cannot look at {}: it comes and goes", path);
 }
 
-// NAME.tmp-PID-NUMBER, as write_file_atomic names them.
+// True for NAME.tmp-PID-NUMBER, the form used by write_file_atomic.
 bool is_temporary_name(const std::string& name) {
   const std::size_t at = name.rfind(".tmp-");
   if (at == std::string::npos) return false;
@@ -52,7 +52,7 @@ bool is_temporary_name(const std::string& name) {
   return dash != std::string::npos && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
 }
 
-// A file that stays is no reason not to go on: nothing here is an error.
+// Removes a file that nobody has locked. Failure is not an error: the file simply stays.
 void remove_if_abandoned(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return;

@@ -1,10 +1,9 @@
-// The part of fmt that is not templates, compiled once. Debian ships it only as a shared library, which a program
-// carried to another machine may not find; used as headers alone it would be compiled again in every file, which takes
-// a third of the time of a build.
+// Compiles the non-template part of fmt once. Debian ships that part only as a shared library, which may be missing on
+// another machine. Header-only use would compile it in every file, which takes a third of the build time.
 #ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 
-// The macros know which of its versions this is; CMakeLists.txt checks that this list fits it.
+// The macros depend on the fmt version; CMakeLists.txt checks that this list matches it.
 FMT_BEGIN_NAMESPACE
 namespace detail {
 

@@ -1,18 +1,18 @@
-// Signs of life of this process. Ranks wait for each other, and one whose main thread goes round in circles would keep
-// all of them waiting: so work shows that it goes on, and where it does not for too long the rank ends all of them
-// (comm/group_open.cc). A rank is a process, so there is one count of them.
+// Heartbeat of this process. Ranks wait for each other, so a rank whose main thread hangs would block all of them.
+// Working threads therefore call beat(), and a watchdog ends all ranks if one does not for too long
+// (comm/group_open.cc). A rank is a process, so there is one global counter.
 #pragma once
 
 #include <cstdint>
 
 namespace some {
 
-// Work goes on. Threads that share work say it (core/threads.h), so does whoever waits for another rank, and whoever
-// computes for long without either. From any thread; it costs nothing to speak of.
+// Records progress. Called by thread pools (core/threads.h), by code that waits for another rank, and by long
+// computations that do neither. May be called from any thread; the cost is negligible.
 void beat();
-std::int64_t heartbeats();  // so far
+std::int64_t heartbeats();  // number of beats so far
 
-// While one lives silence is no bad sign: others have the word (a slow disk).
+// While an object of this class exists, the watchdog ignores a missing heartbeat (for example during slow disk I/O).
 class Excused {
  public:
   Excused();

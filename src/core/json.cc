@@ -22,8 +22,8 @@ Place place_of(std::string_view text, std::size_t offset) {
           before.size() - (newline == std::string_view::npos ? 0 : newline + 1) + 1};
 }
 
-// Where the text first nests too deep. What follows a fault in the text may be counted wrongly; the parser stops
-// at the fault, so that does no harm.
+// Returns the offset at which the text first nests too deep. After a syntax error the count may be wrong, which is
+// harmless because the parser stops at the error.
 std::optional<std::size_t> first_too_deep(std::string_view text) {
   int depth = 0;
   bool quoted = false;
@@ -43,7 +43,7 @@ std::optional<std::size_t> first_too_deep(std::string_view text) {
   return std::nullopt;
 }
 
-// The library's sentence without its number, its own count of lines, and what it read, which may be anything:
+// Strips a message of nlohmann::json of its number, its own line count, and the text read, which may be arbitrary:
 // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error while parsing value - invalid
 // literal; last read: 'x'; expected ..." becomes "invalid literal".
 std::string plain_reason(const std::string& message) {
@@ -68,7 +68,7 @@ Json parse_json(std::string_view text, const std::string& origin, const Json::pa
   try {
     return Json::parse(text.begin(), text.end(), watch);
   } catch (const Json::parse_error& error) {
-    // The library counts bytes from 1, and one more at the end of the text.
+    // nlohmann::json counts bytes from 1, and reports one more at the end of the text.
     const Place place = place_of(text, error.byte > 0 ? error.byte - 1 : 0);
     bad_input(Code::json_syntax, "{}: line {}, column {}: not JSON: {}", origin, place.line, place.column,
               plain_reason(error.what()));

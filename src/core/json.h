@@ -1,6 +1,5 @@
-// JSON that comes from disk. Everything that reads some goes through here: how deep it may nest is limited (the library
-// writes and compares by recursion), and whatever is wrong with it is reported as file, place and what was wanted,
-// never in the library's own words.
+// JSON from files. Every reader uses these functions: they limit the nesting depth (nlohmann::json writes and compares
+// recursively), and report every problem as file, place and expected value, not in the words of nlohmann::json.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +17,29 @@ class Error;  // core/error.h
 
 constexpr int deepest_json = 64;
 
-// bad_input "ORIGIN: line 3, column 7: not JSON: ..." when it is not JSON, or nests deeper than deepest_json.
+// Parses `text`; bad_input "ORIGIN: line 3, column 7: not JSON: ..." if it is not JSON or nests deeper than
+// deepest_json.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           const nlohmann::json::parser_callback_t& watch = nullptr);
-// For lines whose damage does no harm: empty where parse_json would throw.
+// The same for lines that may safely be damaged: empty in the cases in which parse_json throws.
 std::optional<nlohmann::json> parse_json_line(std::string_view line);
 
-// A value for a message: one short line, structures only named.
+// Formats a value for a message: one short line; objects and lists only by kind and size.
 std::string describe(const nlohmann::json& value);
 
-// An object that is read key by key. Whatever does not fit is bad_input "ORIGIN: KEY: wants ..., not ...".
-nlohmann::json json_of(const Error& error);  // {"code", "message", "values"}: what programs are told of an error
+nlohmann::json json_of(const Error& error);  // {"code", "message", "values"}: the machine-readable form of an error
 
+// An object that is read key by key. A value that does not fit is bad_input "ORIGIN: KEY: wants ..., not ...".
 class JsonObject {
  public:
-  JsonObject(nlohmann::json object, std::string origin);  // bad_input when it is no object
+  JsonObject(nlohmann::json object, std::string origin);  // bad_input if it is not an object
 
   bool has(const std::string& key) const { return object_.contains(key); }
   const nlohmann::json& json() const { return object_; }
   const std::string& origin() const { return origin_; }
 
-  // T: bool, int, std::int64_t, std::uint64_t, double, std::string, or a vector of these.
+  // Returns the value of `key`; bad_input if it is missing. T: bool, int, std::int64_t, std::uint64_t, double,
+  // std::string, or a vector of these.
   template <typename T>
   T need(const std::string& key) const {
     return read<T>(find(key), key);
@@ -47,7 +48,7 @@ class JsonObject {
   T get(const std::string& key, T fallback) const {
     return has(key) ? read<T>(object_.at(key), key) : std::move(fallback);
   }
-  // Whole numbers and numbers within bounds.
+  // The same for numbers in [low, high].
   template <typename T>
   T need(const std::string& key, T low, T high) const {
     return within(need<T>(key), key, low, high);
@@ -56,7 +57,7 @@ class JsonObject {
   T get(const std::string& key, T fallback, T low, T high) const {
     return has(key) ? within(need<T>(key), key, low, high) : fallback;
   }
-  JsonObject object(const std::string& key) const;                // a member that is an object itself
+  JsonObject object(const std::string& key) const;                // a member that is itself an object
   std::vector<JsonObject> objects(const std::string& key) const;  // a list of objects
   [[noreturn]] void wrong(const std::string& key, const std::string& wanted) const;
 
@@ -85,7 +86,7 @@ class JsonObject {
     } else {
       static_assert(std::is_integral_v<T>);
       using Limits = std::numeric_limits<T>;
-      // JSON knows only one kind of number: 3.0 is a whole one too, but nobody writes it for a count.
+      // JSON has one number type, so 3.0 would be an integer too; but no writer of counts produces it.
       if (!value.is_number_integer()) wrong(value, key, "a whole number");
       const bool fits =
           value.is_number_unsigned()

@@ -28,11 +28,11 @@ bool same_times(const struct stat& a, const struct stat& b) {
 
 struct LinesEnd {
   std::uint64_t offset = 0;  // after the last whole line
-  std::string unfinished;    // what follows it
-  int error = 0;             // of the system, if reading failed
+  std::string unfinished;    // the incomplete line after it
+  int error = 0;             // errno, if reading failed
 };
 
-// Passes the whole lines between two offsets on.
+// Passes the complete lines between two offsets to `use`.
 LinesEnd read_lines(int file, std::uint64_t from, std::uint64_t to,
                     const std::function<void(std::string_view line, std::uint64_t offset)>& use) {
   LinesEnd end{from, "", 0};
@@ -64,7 +64,7 @@ LinesEnd read_lines(int file, std::uint64_t from, std::uint64_t to,
       rest.remove_prefix(stop + 1);
     }
     if (!too_long) carry.append(rest);
-    if (carry.size() > longest_line) {  // nothing that this program writes; passed over to its end
+    if (carry.size() > longest_line) {  // longer than any line this program writes: skip to its end
       too_long = true;
       carry.clear();
     }
@@ -111,7 +111,7 @@ bool JsonLines::poll(const Use& use) {
   mark_.resize(std::min<std::uint64_t>(offset_, mark_bytes));
   if (::pread(file.number, mark_.data(), mark_.size(), static_cast<off_t>(offset_ - mark_.size())) !=
       static_cast<ssize_t>(mark_.size()))
-    known_ = false;  // it changed meanwhile: looked at again
+    known_ = false;  // the file changed meanwhile: the next poll reads it again
   return told;
 }
 
@@ -123,7 +123,7 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
   const auto one = [&](std::string_view line) {
     const std::string origin = fmt::format("{}:{}", path, ++number);
     try {
-      // The library takes a zero byte for the end of the text.
+      // nlohmann::json treats a zero byte as the end of the text.
       if (line.find('\0') != std::string_view::npos)
         bad_input(Code::json_syntax, "{}: not JSON: it holds a zero byte", origin);
       use(JsonObject(parse_json(line, origin), origin));

@@ -1,5 +1,5 @@
-// The reader of files with one JSON object per line (metrics.jsonl, timing.jsonl, ...), whole or as they grow. A line
-// that is cut off or is not a JSON object is damaged: it is left out, the other lines count.
+// Reader of files with one JSON object per line (metrics.jsonl, timing.jsonl, ...), complete or still growing. A line
+// that is cut off or is not a JSON object is damaged: it is skipped, and all other lines are used.
 #pragma once
 
 #include <sys/stat.h>
@@ -20,10 +20,10 @@ class JsonLines {
  public:
   explicit JsonLines(std::string path) : path_(std::move(path)) {}
   struct Use {
-    std::function<void(std::string_view line, std::uint64_t offset)> line;  // whole, but it may be damaged
-    std::function<void()> restart;  // the file was cut or replaced: lines read before are no longer valid
+    std::function<void(std::string_view line, std::uint64_t offset)> line;  // complete, but possibly damaged
+    std::function<void()> restart;  // the file was truncated or replaced: lines read before are no longer valid
   };
-  // True if there was anything to report. A link, a pipe or a device counts as no file.
+  // Reports new lines. True if there was anything to report. Links, pipes and devices are treated as missing.
   bool poll(const Use& use);
 
  private:
@@ -33,11 +33,11 @@ class JsonLines {
   struct stat seen_ {};
   bool known_ = false;
   std::uint64_t offset_ = 0;  // after the last whole line
-  std::string mark_;          // the last bytes before it: a file that was cut and has grown again has others
+  std::string mark_;  // the last bytes before offset_, which differ if the file was truncated and has grown again
 };
 
-// Reads a file from begin to end; nothing happens if there is none. A damaged line, and one that `use` refuses with
-// bad_input, is passed to `damaged` as the error that says what is wrong with it.
+// Reads a whole file; does nothing if it does not exist. For a damaged line, and for a line that `use` rejects with
+// bad_input, the error is passed to `damaged`.
 void for_each_json_line(const std::string& path, const std::function<void(const JsonObject& line)>& use,
                         const std::function<void(const Error& error)>& damaged = nullptr);
 

@@ -1,4 +1,4 @@
-// Messages from inside the library. They go to the log that the caller handed in; nothing is printed.
+// Messages of the library. They go to the log that the caller passed in; nothing is printed.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,13 +19,14 @@ enum class LogLevel { info, warning };
 struct LogMessage {
   LogLevel level = LogLevel::info;
   std::string text;
-  std::optional<Code> code;         // of a warning
-  std::vector<std::string> values;  // of a warning, as those of an Error (core/error.h)
+  std::optional<Code> code;         // only for warnings
+  std::vector<std::string> values;  // only for warnings; the same as those of an Error (core/error.h)
 };
 
 using LogSink = std::function<void(const LogMessage&)>;
 
-// Copies write to the same sink, one message at a time, from any thread. Without a sink messages are dropped.
+// Writes messages to a sink, one at a time, from any thread. Copies share the sink. Without a sink, messages are
+// dropped.
 class Log {
  public:
   Log() = default;

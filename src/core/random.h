@@ -1,9 +1,9 @@
-// Counter-based random numbers: the n-th number of a stream is a pure function of (seed, name, n), so the order
-// of drawing, the number of threads and the device never change it. Philox 4x32-10 (Salmon et al., 2011).
+// Counter-based random numbers: the n-th number of a stream is a pure function of (seed, name, n), so it does not
+// depend on the order of draws, the number of threads or the device. Philox 4x32-10 (Salmon et al., 2011).
 //
-// The same functions compile for the CPU and the GPU. uniform() and normal() use only operations that IEEE 754
-// rounds exactly (+, *, /, sqrt and an explicit fused multiply-add), so both give the same bits. Keep it so: no
-// library log or cos in here, and no file that includes this may be compiled with fast-math or contraction.
+// The same functions compile for the CPU and the GPU. uniform() and normal() use only operations that IEEE 754 rounds
+// exactly (+, *, /, sqrt and an explicit fused multiply-add), so both give the same bits. Two constraints follow: no
+// library log or cos in this file, and no file that includes it may be compiled with fast-math or contraction.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ SOME_HD inline Philox philox(std::uint64_t key, std::uint64_t counter, std::uint
   return Philox{{c0, c1, c2, c3}};
 }
 
-// A well-mixed 64-bit hash of a 64-bit number (the finaliser of splitmix64).
+// Returns a well-mixed 64-bit hash of a 64-bit number (the finalizer of splitmix64).
 SOME_HD inline std::uint64_t mix64(std::uint64_t x) {
   x += 0x9E3779B97F4A7C15ull;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -49,8 +49,8 @@ SOME_HD inline std::uint64_t mix64(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Natural logarithm of a positive normal double from exactly rounded operations only: x = m * 2^e with m in
-// [sqrt(1/2), sqrt(2)), then the series of 2 artanh((m-1)/(m+1)). Error below 2e-16 relative to max(1, |log x|).
+// Returns the natural logarithm of a positive normal double, from exactly rounded operations only: x = m * 2^e with m
+// in [sqrt(1/2), sqrt(2)), then the series of 2 artanh((m-1)/(m+1)). Error below 2e-16 relative to max(1, |log x|).
 SOME_HD inline double exact_log(double x) {
   union {
     double d;
@@ -80,7 +80,7 @@ SOME_HD inline double exact_log(double x) {
   return fma(static_cast<double>(e), 0.69314718055994530942, 2.0 * s * p);
 }
 
-// sin and cos of 2*pi*t for t in [0, 1), from exactly rounded operations only.
+// Computes sin and cos of 2*pi*t for t in [0, 1), from exactly rounded operations only.
 SOME_HD inline void exact_sincos_turn(double t, double* sine, double* cosine) {
   // Reduce to an eighth of a turn: t = q/4 + r, |r| <= 1/8.
   const double scaled = t * 4.0;
@@ -124,7 +124,7 @@ SOME_HD inline void exact_sincos_turn(double t, double* sine, double* cosine) {
   }
 }
 
-// The stream itself: plain data, so that it can be passed to a kernel by value.
+// One random stream: plain data, so that it can be passed to a kernel by value.
 struct RandomStream {
   std::uint64_t key = 0;
   bool operator==(const RandomStream&) const = default;
@@ -138,14 +138,14 @@ struct RandomStream {
     const int half = static_cast<int>(n & 1) * 2;
     return (static_cast<std::uint64_t>(block.v[half + 1]) << 32) | block.v[half];
   }
-  // [0, 1) with 24 random bits: exact in float and double alike.
+  // Uniform in [0, 1) with 24 random bits, which is exact in float and double.
   SOME_HD float uniform(std::uint64_t n) const { return static_cast<float>(bits32(n) >> 8) * 5.9604644775390625e-08f; }
-  // (-1, 1), symmetric about 0, never exactly 0 or +-1: (2b+1)/2^24 - 1 with b of 24 bits. Exact in float.
+  // Uniform in (-1, 1), symmetric about 0, never exactly 0 or +-1: (2b+1)/2^24 - 1 with b of 24 bits. Exact in float.
   SOME_HD float symmetric(std::uint64_t n) const {
     const std::int32_t b = static_cast<std::int32_t>(bits32(n) >> 8);  // 24 bits
     return static_cast<float>(2 * b + 1 - 16777216) * 5.9604644775390625e-08f;
   }
-  // Standard normal, Box-Muller in double precision, two numbers from each block; rounded to float.
+  // Standard normal: Box-Muller in double precision, two numbers per block, rounded to float.
   SOME_HD float normal(std::uint64_t n) const {
     const Philox block = philox(key, n >> 1);
     const double u = (static_cast<double>(block.v[0]) + 0.5) * 2.3283064365386962890625e-10;
@@ -155,13 +155,13 @@ struct RandomStream {
     exact_sincos_turn(t, &s, &c);
     return static_cast<float>(radius * ((n & 1) ? s : c));
   }
-  // A whole number in [0, bound), bound < 2^32, by multiplication (bias below 2^-32).
+  // Uniform integer in [0, bound), bound < 2^32, by multiplication (bias below 2^-32).
   SOME_HD std::uint32_t below(std::uint64_t n, std::uint32_t bound) const {
     return static_cast<std::uint32_t>((bits64(n) >> 32) * bound >> 32);
   }
 };
 
-// The stream for one purpose of a run, e.g. random_stream(seed, "layers.3.attn.qkv.weight").
+// Returns the stream for one purpose of a run, e.g. random_stream(seed, "layers.3.attn.qkv.weight").
 inline RandomStream random_stream(std::uint64_t seed, std::string_view name) {
   std::uint64_t h = mix64(seed);
   for (const char c : name) h = mix64(h ^ static_cast<unsigned char>(c));

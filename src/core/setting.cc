@@ -8,7 +8,7 @@
 namespace some {
 namespace {
 
-// The number as a reader would write it in a range: whole numbers without a point.
+// Formats a bound as a reader would write it: integers without a decimal point.
 std::string bound(double value) { return fmt::format("{}", value); }
 
 std::string range_words(const SettingWords& setting) {

@@ -1,5 +1,6 @@
-// A setting as its owner declares it: name, kind, range, meaning, and the member it lies in. Recipes and golden
-// fixtures are read, messages worded and files written from these declarations; no one else lists settings.
+// Settings as their owners declare them: name, kind, range, description, and the struct member that holds the value.
+// Reading recipes and golden fixtures, wording messages and writing files all use these declarations; settings are
+// listed nowhere else.
 #pragma once
 
 #include <algorithm>
@@ -21,45 +22,45 @@ enum class SettingKind {
   integer,
   number,
   text,
-  choice,       // text, one of `choices`, or one that `accepts` takes
+  choice,       // text: one of `choices`, or any text for which `accepts` returns true
   numbers,      // list of numbers
-  integers,     // list of whole numbers
+  integers,     // list of integers
   layer_scale,  // list of numbers, one per layer, or one number for all
   anneal,       // table of shape, start, end
 };
 
-// What it means to change a setting for a model that goes on learning.
+// Decides whether a setting may change when training continues from existing weights.
 enum class SettingRole {
-  model,           // decides the parameters, the library or what they mean: weights go on only where it is the same
-  tokens,          // decides what an id means: likewise
-  run,             // belongs to a run as a whole
-  training_stage,  // what is learnt and how: another run, or another stage of one, may differ
-  length,          // how long it is learnt: likewise, and a run that is resumed may become longer
-  habit,           // what is looked at and written, and when: a run that is resumed may change it
-  machine,         // where it is computed: every sitting may differ, and no run keeps it
+  model,   // determines the parameters, the expert library or their meaning: weights are reused only if it is unchanged
+  tokens,  // determines the meaning of token ids: weights are reused only if it is unchanged
+  run,     // belongs to the run as a whole
+  training_stage,  // what is trained and how: may differ between runs and between stages of a run
+  length,          // duration of training: may differ between runs and stages, and a resumed run may be extended
+  habit,           // what is logged and written, and when: a resumed run may change it
+  machine,         // where the run is computed: may differ in every session, and is not stored with the run
 };
 
 using SettingValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>, Anneal>;
 
-// What is said of a setting, whoever owns it.
+// Description of a setting, independent of its owner.
 struct SettingWords {
-  std::string table;  // of a recipe: "model", "some", "data", "train"; empty for keys before the first table
+  std::string table;  // recipe table: "model", "some", "data", "train"; empty for keys before the first table
   std::string name;
   SettingKind kind = SettingKind::number;
   std::string meaning;
   std::vector<std::string> choices;
-  bool (*accepts)(const std::string&) = nullptr;  // where `choices` are examples only: whether it is one of them
+  bool (*accepts)(const std::string&) = nullptr;  // if `choices` are only examples: true for an accepted text
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
   bool above_low = false;   // the value must be above `low`, not equal to it
-  bool below_high = false;  // likewise
+  bool below_high = false;  // the value must be below `high`, not equal to it
   SettingRole role = SettingRole::training_stage;
-  bool in_steps = false;     // a number of steps of the run, which shrinks with the run
-  std::vector<int> lengths;  // of a list; empty: any
+  bool in_steps = false;     // a number of training steps, which is scaled when the run is shortened
+  std::vector<int> lengths;  // allowed lengths of a list; empty: any length
 
   std::string full_name() const { return table.empty() ? name : table + "." + name; }
   std::string wants() const;          // "a whole number of at least 1"
-  bool contains(double value) const;  // in range
+  bool contains(double value) const;  // true if the value is in range
 };
 
 template <typename Owner>
@@ -68,13 +69,13 @@ struct Setting : SettingWords {
   std::function<void(Owner&, const SettingValue&)> set;
 };
 
-// Declares settings one by one. A place is a pointer to a member of Owner, or a generic lambda
-// [](auto& owner) -> auto& { ... } that leads to one, so that it reads and writes.
+// Declares settings one by one. A place is a pointer to a member of Owner, or a generic lambda [](auto& owner) -> auto&
+// { ... } that returns a reference to one, so that the same place serves reading and writing.
 template <typename Owner>
 class SettingList {
  public:
   std::vector<Setting<Owner>> list;
-  // Of the settings declared from here on.
+  // Table and role of all settings declared after they are set.
   std::string table;
   SettingRole role = SettingRole::training_stage;
 
@@ -85,7 +86,7 @@ class SettingList {
 
   template <typename Place>
   Setting<Owner>& integer(const char* name, Place place, double low, double high, const char* meaning) {
-    // Values a narrow member cannot hold are out of range, not cut off.
+    // Values that a narrow member cannot hold are out of range, not truncated.
     if constexpr (sizeof(Member<Place>) == 4) high = std::min(high, 2147483647.0);
     return ranged(plain<std::int64_t>(name, SettingKind::integer, place, meaning), low, high);
   }
@@ -100,7 +101,7 @@ class SettingList {
     return plain<std::string>(name, SettingKind::text, place, meaning);
   }
 
-  // Of an enum, in the order of its values, or of a text.
+  // The member is an enum, with `choices` in the order of its values, or a string.
   template <typename Place>
   // NOLINTNEXTLINE(performance-unnecessary-value-param): moved from if the member is a text
   Setting<Owner>& choice(const char* name, Place place, std::vector<std::string> choices, const char* meaning) {
@@ -127,7 +128,7 @@ class SettingList {
     return plain<Anneal>(name, SettingKind::anneal, place, meaning);
   }
 
-  // A list of whole numbers, or of one number per layer.
+  // A list of integers, or of one number per layer.
   template <typename Place>
   Setting<Owner>& sequence(const char* name, SettingKind kind, Place place, double low, const char* meaning) {
     Setting<Owner>& setting = add(name, kind, meaning);
@@ -143,7 +144,7 @@ class SettingList {
     return setting;
   }
 
-  // get and set are still to be given.
+  // Adds a setting; the caller must set `get` and `set`.
   Setting<Owner>& add(const char* name, SettingKind kind, const char* meaning) {
     Setting<Owner>& setting = list.emplace_back();
     setting.table = table;
@@ -154,7 +155,7 @@ class SettingList {
     return setting;
   }
 
-  // The settings of a part of Owner that `place` leads to.
+  // Adds the settings of a part of Owner, which `place` returns.
   template <typename Part, typename Place>
   void include(const std::vector<Setting<Part>>& part, Place place) {
     for (const Setting<Part>& one : part) {

@@ -1,12 +1,12 @@
-// Why the system refused something, and what can be done about it: the end of a message.
+// Reasons and remedies for system errors, for the end of a message.
 #pragma once
 
 #include <string>
 
 namespace some {
 
-// "No space left on device; make room on that disk". `error` is an errno.
+// Returns, for example, "No space left on device; make room on that disk". `error` is an errno value.
 std::string reason_of(int error);
-std::string last_reason();  // of errno as it is now
+std::string last_reason();  // for the current errno
 
 }  // namespace some

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr double unlimited = std::numeric_limits<double>::infinity();
 
-// The number in a file of the kernel; none where there is no such file or it says "max".
+// Returns the number in a file of the kernel; unlimited if the file does not exist or contains "max".
 double number_in(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return unlimited;
@@ -34,8 +34,8 @@ double number_in(const fs::path& path) {
   }
 }
 
-// The tightest limit of the control group this process is in and of those around it. Inside a container the path that
-// the kernel tells may be that of the outside; its root then holds the limit.
+// Returns the smallest memory limit of this process's control group and of all groups that contain it. Inside a
+// container the kernel may report the path as seen from outside; then the root of the mount holds the limit.
 double control_group_limit() {
   double limit =
       std::min(number_in("/sys/fs/cgroup/memory.max"), number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes"));

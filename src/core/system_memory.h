@@ -1,11 +1,11 @@
-// How much memory there is, so that what cannot fit is refused before it is tried: a machine that is asked for more
-// than it has kills some process, not necessarily this one.
+// Memory available to this process, so that work that cannot fit is rejected before it starts: on an out-of-memory
+// condition the kernel kills some process, not necessarily this one.
 #pragma once
 
 namespace some {
 
-// Bytes this process may hold: the machine's memory, or less where a container (cgroup) or a limit of the shell says
-// so.
+// Returns the bytes that this process may use: the memory of the machine, or less if a container (cgroup) or a shell
+// limit (ulimit -v) is lower.
 double memory_limit();
 
 }  // namespace some

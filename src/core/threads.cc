@@ -24,22 +24,22 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using Word = std::atomic<std::uint32_t>;
-static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);  // what the kernel waits on
+static_assert(sizeof(Word) == 4 && Word::is_always_lock_free);  // the size that futex requires
 
-// The kernel's own wait. std::atomic's gives the core away (sched_yield) before it sleeps, which on a busy machine
-// means waiting for the others' turn to end.
+// Waits with futex directly. std::atomic::wait yields (sched_yield) before it sleeps, which on a busy machine means
+// waiting until the other processes have used up their time slices.
 void sleep_while(Word& word, std::uint32_t value) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
 void wake(Word& word, int sleepers) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, sleepers, nullptr, nullptr, 0); }
 
-// Work that is over sooner than another thread would be there is not shared: one that spins comes at once, one that
-// sleeps must be woken.
+// Work that takes less time than another thread needs to start on it is not shared. A spinning thread starts at once; a
+// sleeping thread must be woken.
 constexpr double worth_sharing = 5e3, worth_waking = 40e3;  // nanoseconds
-// And on a machine with other work than ours, a thread that has taken a piece may be kept from it for milliseconds.
+// If other processes use the cores too, a thread that has taken a piece may be preempted for milliseconds.
 constexpr double worth_risking = 500e3;
 constexpr auto longest_spin = std::chrono::microseconds(50);
-// Whoever was kept from running for so long has company on its core; for how long that is believed.
+// A thread that did not run for this long shares its core with another process; and how long that is assumed to last.
 constexpr auto interruption = std::chrono::microseconds(200);
 constexpr auto company = std::chrono::milliseconds(100);
 
@@ -50,31 +50,32 @@ struct Threads::Pool {
   ~Pool();
   void run(std::int64_t count, Piece piece, void* body);
 
-  // The current work. Written while the door is shut and nobody is inside.
+  // The current work. Written only while the door is closed and no helper is inside.
   Piece piece = nullptr;
   void* body = nullptr;
   std::int64_t pieces = 0;
   std::mutex error_mutex;
   std::exception_ptr error;
-  // How long a piece took lately, by what it does: a guess at how long the current work will take. Only whoever holds
-  // `busy` looks at it, and nothing but time depends on it.
+  // Recent time per piece, by function: an estimate of how long the current work will take. Only the thread that holds
+  // `busy` accesses it, and only scheduling depends on it, never a result.
   struct Seen {
     Piece piece = nullptr;
-    double nanoseconds = 0;  // a piece
+    double nanoseconds = 0;  // per piece
   };
   std::array<Seen, 64> seen;
 
   alignas(64) std::atomic<std::int64_t> next{0};
-  // Who is at work: helpers inside, and whether the door is open to more. The caller waits for the last one to leave.
+  // The number of helpers at work, and whether more may enter. The caller waits until the last one has left.
   static constexpr std::uint32_t open = 1u << 31, caller_sleeps = 1u << 30, inside = caller_sleeps - 1;
   alignas(64) Word door{0};
-  alignas(64) Word calls{0};  // goes up when there is work, and at the end
+  alignas(64) Word calls{0};  // incremented for each shared work, and at shutdown
   std::atomic<int> sleeping{0};
   std::atomic<bool> ended{false};
   std::atomic<bool> busy{false};
 
   const bool may_spin;
-  std::atomic<Clock::rep> company_until{0};  // others want the cores: nobody spins, and only long work is shared
+  // Other processes need the cores until then: no spinning, and only long work is shared.
+  std::atomic<Clock::rep> company_until{0};
 
   const int helpers_wanted;
   std::vector<std::thread> helpers;
@@ -102,11 +103,11 @@ Threads::Pool::~Pool() {
   for (std::thread& helper : helpers) helper.join();
 }
 
-// Without helpers (the system has no more threads for us) the caller does all the work.
+// If the system refuses to start threads, the caller executes all work.
 void Threads::Pool::start_helpers() {
   sigset_t all, before;
   sigfillset(&all);
-  // Signals are for the threads of the program that uses us.
+  // Signals are for the threads of the calling program, so helpers block them.
   pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
     while (static_cast<int>(helpers.size()) < helpers_wanted) helpers.emplace_back([this] { help(); });
@@ -159,7 +160,7 @@ void Threads::Pool::help() {
     std::uint32_t state = door.load();
     while ((state & open) != 0 && !door.compare_exchange_weak(state, state + 1)) {
     }
-    if ((state & open) == 0) continue;  // the others were faster
+    if ((state & open) == 0) continue;  // the other helpers were faster
     take_pieces();
     if (door.fetch_sub(1) == (caller_sleeps | 1)) wake(door, 1);
   }
@@ -201,7 +202,7 @@ void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
     return now;
   };
   if (like_this.nanoseconds * static_cast<double>(count) < worth) {
-    // It begins alone; should it be longer than the guess, the others are asked after all.
+    // Begins serially; if the work takes longer than estimated, it is shared after all.
     do {
       do_piece(done++);
       look();
@@ -214,11 +215,11 @@ void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
     const Clock::time_point alone = look();
     wait_for_helpers();
     const Clock::time_point now = Clock::now();
-    // The others had one piece left each.
+    // Helpers may each have had one piece left, which is not an interruption.
     if (now - alone > interruption + std::chrono::nanoseconds(static_cast<std::int64_t>(2 * took / done)))
       expect_company(now);
   }
-  // A piece that seems to have become slower was perhaps only interrupted.
+  // A piece that seems slower may only have been interrupted, so the estimate rises slowly and falls at once.
   const double each_took = took / static_cast<double>(done);
   like_this.nanoseconds += (each_took - like_this.nanoseconds) / (each_took < like_this.nanoseconds ? 1 : 4);
   const std::exception_ptr thrown = std::exchange(error, nullptr);
@@ -236,7 +237,7 @@ Threads::~Threads() = default;
 
 void Threads::run(std::int64_t pieces, Piece piece, void* body) {
   beat();
-  // A pool at work is someone else's, or our own: then this is work inside work.
+  // A busy pool is in use by another thread, or this is a nested call.
   if (pieces <= 1 || pool_ == nullptr || pool_->busy.exchange(true)) {
     for (std::int64_t i = 0; i < pieces; ++i) piece(body, i);
     return;

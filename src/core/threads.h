@@ -1,5 +1,5 @@
-// Threads that share work. Work is cut into pieces whose number and borders depend only on the work, never on the
-// number of threads; which thread does a piece may vary. That is what makes results independent of the thread count.
+// Thread pool. Work is cut into pieces whose number and borders depend only on the work, never on the number of
+// threads; any thread may execute any piece. Results are therefore independent of the thread count.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace some {
 
-// A pool of threads that belongs to whoever made it. It is our own and not OpenMP's, because OpenMP has one pool for
-// the whole process, so that two models could not have thread counts of their own, and because its waiting threads
-// spin: on a machine with other work they take the cores from those that have something to do. Ours sleep (after a
-// moment's spinning, and only while nobody else seems to want the cores).
+// A thread pool owned by its creator. OpenMP is not used for two reasons: it has one pool per process, so two models
+// could not have their own thread counts; and its waiting threads spin, which on a machine with other work takes cores
+// from threads that have something to do. The threads of this pool sleep, after a short spin that is skipped while
+// other processes seem to need the cores.
 //
-// Threads are started with the first work for more than one. A pool may be used from several threads: whoever finds it
-// busy does the work alone.
+// Threads start with the first work that needs more than one. A pool may be used from several threads: a caller that
+// finds it busy executes its work serially.
 class Threads {
  public:
   explicit Threads(int count = 0);  // 0: usable_cpus() (core/cpus.h)
@@ -30,11 +30,11 @@ class Threads {
  private:
   struct Pool;
   int count_;
-  std::unique_ptr<Pool> pool_;  // none where one thread is all
+  std::unique_ptr<Pool> pool_;  // null if there is only one thread
 };
 
-// Calls body(piece) once for each piece in [0, pieces), on all threads, in any order. Inside another parallel_for it
-// runs serially. An exception thrown by a body is rethrown here.
+// Calls body(piece) once for each piece in [0, pieces), on all threads, in any order. A nested parallel_for runs
+// serially. An exception thrown by a body is rethrown here.
 template <typename Body>
 void parallel_for(Threads& threads, std::int64_t pieces, Body&& body) {
   using Plain = std::remove_reference_t<Body>;

@@ -1,10 +1,10 @@
-// Which program this is.
+// Name and version of this program.
 #pragma once
 
 #include <string>
 
 namespace some {
 
-std::string program_version();  // "some 0.2.0 (2026-11-15)": its version and the day of that version
+std::string program_version();  // "some 0.2.0 (2026-11-15)": version and release date
 
 }  // namespace some

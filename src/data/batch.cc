@@ -51,8 +51,8 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
     const std::int64_t length = padded ? width : real;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      // Spec 5: the last position of a row has no target; padding is predicted only where it is counted, and nothing is
-      // predicted from EOS where it is not. What another sequence predicts is context here.
+      // Spec 5: the last position of a row has no target. Padding is predicted only if it is counted; if not, nothing
+      // is predicted from EOS. Tokens predicted by another sequence are only context here.
       std::int32_t target = -1;
       if (i + 1 < real && (options.count_pads || ids[at] != options.eos_id)) {
         if (one.begin + i + 1 >= one.first_target) {

@@ -1,4 +1,4 @@
-// From text to token data: split, tokenizer, tokenisation through the cache.
+// From text to token data: split, tokenizer, tokenization through the cache.
 #include <algorithm>
 #include <filesystem>
 
@@ -14,9 +14,9 @@
 namespace some {
 namespace {
 
-// Text is tokenised in blocks of about this size, all threads on one block; a long document in parts.
+// Text is tokenized in blocks of about this size, with all threads on one block. A long document is encoded in parts.
 constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size_t{1} << 18;
-// Less text is tokenised anew before anybody notices.
+// Tokenizing less text than this again takes no noticeable time.
 constexpr std::int64_t worth_keeping = std::int64_t{32} << 20;
 
 std::int64_t train_count(const DataConfig& config) {
@@ -25,13 +25,14 @@ std::int64_t train_count(const DataConfig& config) {
 
 StorySource training_source(const DataConfig& config) { return {config.train, config, 0, train_count(config)}; }
 
-// Built-in pieces for anything but training begin after those of the training text, so that they are new to the model.
+// Returns the source of validation or evaluation text. Built-in documents begin after those of the training text, so
+// that they are new to the model.
 StorySource other_source(const std::string& name, const DataConfig& config, std::int64_t limit) {
   const std::int64_t first = is_builtin(config.train) ? train_count(config) : builtin_train_stories;
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
 }
 
-// Stories of several sets, one set after the other.
+// Returns the documents of several sets, one set after another.
 StoryStream all_stories(const Host& host, const std::vector<const StorySet*>& sets) {
   std::size_t next = 0;
   StoryStream stream;
@@ -82,14 +83,14 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
   });
 }
 
-// A story's text, or a part of a long one, on its way to ids.
+// A document's text, or a part of a long one, with its ids.
 struct TextPart {
   std::string_view text;
   std::vector<TokenId> ids;
   std::vector<std::uint32_t> lengths;
 };
 
-// Story by story in order, whatever the number of threads.
+// Tokenizes the documents of a set in order, independent of the number of threads.
 void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
               const std::string& what, const DataProgress& progress) {
   const StoryStream stream = set.open(*host.threads);
@@ -121,14 +122,15 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
         begin = end;
       }
     }
-    // One document may be much larger than a block; its parts are encoded a block at a time, so that progress is seen.
+    // One document may be much larger than a block. Its parts are encoded one block at a time, so that progress is
+    // reported.
     for (std::size_t first = 0; first < part_count;) {
       std::size_t last = first;
       for (std::size_t bytes = 0; last < part_count && bytes < 2 * block_bytes; ++last)
         bytes += parts[last].text.size();
       parallel_for(*host.threads, static_cast<std::int64_t>(last - first), [&](std::int64_t i) {
         TextPart& part = parts[first + static_cast<std::size_t>(i)];
-        // A special token standing literally in a story is text: no story may end another or look like padding.
+        // Special tokens are disabled: a special token in the text of a document must not end it or act as padding.
         tokenizer.encode(part.text, part.ids, part.lengths, {.specials = false});
       });
       for (; first < last; ++first) done += static_cast<std::int64_t>(parts[first].text.size());
@@ -168,11 +170,11 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
         set.source.name());
 }
 
-// A folder that stayed empty is removed again: a text that is refused leaves nothing behind.
+// Removes a new folder at scope exit if it is still empty, so that rejected text leaves nothing behind.
 struct FolderMade {
   explicit FolderMade(const std::string& name) : folder(exists_path(name) ? "" : name) {}
   ~FolderMade() {
-    if (!folder.empty()) std::filesystem::remove(folder, ignored);  // does nothing where there is something in it
+    if (!folder.empty()) std::filesystem::remove(folder, ignored);  // fails, without effect, if the folder is not empty
   }
   std::error_code ignored;
   std::string folder;
@@ -180,7 +182,7 @@ struct FolderMade {
 
 TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool with_eos,
                     const TokenCache& cache, const std::string& what, const DataProgress& progress) {
-  // A document whose end is held out does not end where its beginning does.
+  // If the end of a document is held out, its beginning must not end with EOS.
   const bool eos = with_eos && set.part != StoryPart::beginning;
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
   const auto vocab = static_cast<std::int64_t>(tokenizer.vocab_size());
@@ -204,7 +206,7 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
     if (data.impl) return data;
     host.log.info("the token cache {} is {}: {}", path, no_writing.empty() ? "made anew" : "of no use", problem);
   }
-  // A run that may only be read can be studied all the same.
+  // A run in a read-only folder can still be analyzed.
   if (!no_writing.empty()) {
     if (set.bytes() >= worth_keeping)
       host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), no_writing);
@@ -221,7 +223,7 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   return data;
 }
 
-// The stories to train on and those to validate on.
+// Returns the training and validation documents.
 StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   if (!valid_name.empty()) {
@@ -271,7 +273,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
                                   const std::optional<Tokenizer>& given) {
   std::vector<StorySplit> texts;
   for (const DataConfig& config : configs) texts.push_back(checked_texts(host, config, seed, progress));
-  // A text that comes twice counts once.
+  // A text that occurs twice is used once.
   std::vector<const StorySet*> distinct;
   for (const StorySplit& one : texts) {
     const bool seen = std::any_of(distinct.begin(), distinct.end(),
@@ -279,7 +281,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
     if (!seen) distinct.push_back(&one.train);
   }
   const Tokenizer tokenizer = given ? *given : get_tokenizer(host, configs.at(0), distinct, progress);
-  tokenizer.pad_id();  // a vocabulary without [PAD] or [EOS] is refused here, where the file is known
+  tokenizer.pad_id();  // fails here, where the file is known, if the vocabulary lacks [PAD] or [EOS]
   tokenizer.eos_id();
   std::vector<Corpora> out;
   for (std::size_t i = 0; i < configs.size(); ++i) {

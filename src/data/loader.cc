@@ -12,7 +12,7 @@
 namespace some {
 namespace {
 
-// Enough that a slow batch is not felt, little enough that memory is not.
+// Queue length: long enough to hide a slow batch, short enough to save memory.
 constexpr std::size_t ready_batches = 4;
 
 }  // namespace
@@ -97,7 +97,7 @@ struct BatchLoader::Impl {
   const std::uint64_t seed;
   const BatchShare share;
   std::int64_t per_epoch = 0;
-  std::int64_t number;  // of the batch being made; the thread's own
+  std::int64_t number;  // of the batch being prepared; used only by the thread
 
   std::mutex mutex;
   std::condition_variable changed;

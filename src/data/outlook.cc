@@ -9,10 +9,10 @@
 namespace some {
 namespace {
 
-// Byte-pair vocabularies of a few thousand tokens spend about four bytes of English on a token.
+// BPE vocabularies of a few thousand tokens average about four bytes of English per token.
 constexpr double bytes_per_token = 4.0;
 
-// What documents seen so far come to.
+// Totals over the documents seen so far.
 struct Sum {
   double documents = 0, tokens = 0, used = 0, sequences = 0, max_sequences = 0;
 
@@ -38,7 +38,7 @@ DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len
     const std::int64_t limit = builtin && config.train_stories == 0 ? builtin_train_stories : config.train_stories;
     const StoryStream stream = StorySource(config.train, config, 0, limit).open(*host.threads);
     Sum sum;
-    // Stories of the generator are as many as asked for; a file must be read to know.
+    // Built-in documents are sampled, since their number is known; a file must be read completely.
     for (std::string story; (!builtin || sum.documents < sample) && stream(story);)
       sum.add(static_cast<double>(story.size()), config, seq_len);
     double documents = builtin ? static_cast<double>(limit) : sum.documents, share = documents / sum.documents;

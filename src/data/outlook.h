@@ -1,5 +1,5 @@
-// A quick look at the data of a recipe, for planning: how many documents there will be and about how long they are.
-// Nothing is tokenised.
+// Estimates the size of a recipe's training data, for planning: number of documents and their approximate lengths.
+// Nothing is tokenized.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ namespace some {
 struct DataOutlook {
   bool known = false;
   std::string unknown_reason;
-  DataUse use;                     // of the training text; all but the documents estimated
-  double mean_tokens = 0;          // of a sequence, estimated
-  std::int64_t max_sequences = 0;  // as many as there could be if every byte were a token
+  DataUse use;                     // of the training text; all numbers except the documents are estimates
+  double mean_tokens = 0;          // per sequence, estimated
+  std::int64_t max_sequences = 0;  // upper bound: if every byte were a token
 };
 
 DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len);

@@ -1,4 +1,4 @@
-// Documents as the sequences a model reads.
+// Splits documents into the sequences that a model reads.
 #include <algorithm>
 
 #include "core/error.h"

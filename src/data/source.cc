@@ -18,12 +18,12 @@ namespace some {
 namespace {
 
 constexpr std::string_view builtin_prefix = "builtin:";
-constexpr std::int64_t progress_every = 500;  // stories
+constexpr std::int64_t progress_every = 500;  // documents
 
-// Pieces of the built-in generator, written by all threads a block at a time.
+// Documents of the built-in generator, generated in blocks by all threads.
 class BuiltinStories {
  public:
-  // The generator's own seed is fixed: runs that differ in their seed alone learn from the same text.
+  // The generator has a fixed seed of its own: runs that differ only in their seed use the same text.
   BuiltinStories(Threads& threads, const std::string& domain, std::int64_t first, std::int64_t end)
       : threads_(threads), options_{.seed = 0, .domain = domain}, first_untold_(first), end_(end) {}
 
@@ -90,7 +90,7 @@ StoryStream StorySource::open(Threads& threads) const {
   options.unit = unit_;
   options.limit = static_cast<std::uint64_t>(limit_);
   if (!field_.empty()) options.field = field_;
-  // A field is asked for by name: then a single file is JSON lines whatever it is called. A folder may hold both kinds.
+  // With data.field set, a single file is JSON lines, whatever its name. A folder may contain both kinds of files.
   options.json_lines = !field_.empty() && !folder_exists(name_);
   auto reader = std::make_shared<CorpusReader>(std::move(options));
   return [reader](std::string& story) { return reader->next(story); };
@@ -104,7 +104,7 @@ StoryStream StorySet::open(Threads& threads) const {
       if (!chosen.empty() && chosen[place++] == 0) continue;
       if (part == StoryPart::beginning) story.resize(end_begin(story, end_share));
       if (part == StoryPart::end) story.erase(0, end_begin(story, end_share));
-      if (story.empty()) continue;  // too short to be parted: it has no end
+      if (story.empty()) continue;  // too short to be split, so it has no end
       ++given;
       return true;
     }
@@ -121,7 +121,7 @@ std::int64_t StorySet::bytes() const { return std::accumulate(sizes.begin(), siz
 
 std::size_t end_begin(std::string_view text, double share) {
   const auto wanted = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - share));
-  // The border may move on to a better place while half of the end is left.
+  // The border may move to a better place as long as half of the end remains.
   const std::size_t latest = wanted + (text.size() - wanted) / 2;
   const auto found = [&](std::size_t at) { return at != std::string_view::npos && at > 0 && at < latest; };
   std::size_t border = wanted;
@@ -191,7 +191,7 @@ StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, 
               all.source.name());
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 
-  // Selection sampling (Knuth, algorithm S): exactly `wanted` of them, every choice equally likely, in one pass.
+  // Selection sampling (Knuth, algorithm S): exactly `wanted` documents, every subset equally likely, in one pass.
   StorySplit split{StorySet(all.source), StorySet(all.source)};
   const RandomStream stream = random_stream(seed, "data.valid");
   std::int64_t left = wanted;

@@ -1,4 +1,4 @@
-// A tokenised corpus and the batches drawn from it (spec 5).
+// A tokenized corpus and the batches drawn from it (spec 5).
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace some {
 
-// What becomes of a document with more tokens than a sequence has.
+// Treatment of documents with more tokens than seq_len.
 enum class LongDocuments {
-  split,  // it is read as several sequences, nothing is left out
-  cut,    // only its beginning is read, as in the published runs
+  split,  // read as several sequences; nothing is dropped
+  cut,    // truncated to the beginning, as in the published runs
 };
 
-struct DataConfig {                         // [data]; the recipe reader fills it
+struct DataConfig {                         // [data]; filled by the recipe reader
   std::string train = "builtin:stories";    // file, folder, or "builtin:<domain>"
-  std::string valid;                        // empty: valid_share of the training stories
-  std::string separator = "<|endoftext|>";  // empty: a file is one document
-  std::string field;                        // of JSON lines
+  std::string valid;                        // empty: valid_share of the training documents
+  std::string separator = "<|endoftext|>";  // empty: each file is one document
+  std::string field;                        // text field of JSON lines
   TextUnit unit = TextUnit::document;
   LongDocuments long_documents = LongDocuments::split;
   std::int64_t train_stories = 0, valid_stories = 0;  // 0: all
@@ -34,29 +34,29 @@ struct DataConfig {                         // [data]; the recipe reader fills i
   std::string tokenizer = "bytelevel";  // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
   int vocab = 8192;
   bool count_pads = false;
-  bool eos = true;  // false: stories end without [EOS], as the first prototype had them
+  bool eos = true;  // false: documents end without [EOS], as in the first prototype
 };
 
-// How many stories of the built-in generator are used when a recipe does not say.
+// Default numbers of documents of the built-in generator.
 inline constexpr std::int64_t builtin_train_stories = 20000;
 inline constexpr std::int64_t builtin_valid_stories = 1000;
 
-// Token ids of every story, one after another (uncut, with EOS where configured), with the bytes each id stands for.
-// Memory-mapped from the cache file when there is one.
+// Token ids of all documents, concatenated (untruncated, with EOS if configured), with the number of text bytes per id.
+// Memory-mapped from the cache file if there is one.
 class TokenData {
  public:
   std::int64_t stories() const;
-  // Of a story, or of its tokens [begin, end): copies, since ids are stored in two bytes where the vocabulary allows
-  // it.
+  // Returns copies of the ids of a document, or of its tokens [begin, end). Copies, because ids are stored in two bytes
+  // if the vocabulary size allows it.
   std::vector<std::int32_t> ids(std::int64_t story) const { return ids(story, 0, story_tokens(story)); }
   std::vector<std::int32_t> ids(std::int64_t story, std::int64_t begin, std::int64_t end) const;
-  // Bytes of text that each id stands for; 0 for EOS.
+  // Returns the bytes of text per id; 0 for EOS.
   std::vector<std::uint16_t> bytes(std::int64_t story) const { return bytes(story, 0, story_tokens(story)); }
   std::vector<std::uint16_t> bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const;
   std::int64_t story_tokens(std::int64_t story) const;
-  std::int64_t story_bytes(std::int64_t story) const;  // bytes of the whole story's text
+  std::int64_t story_bytes(std::int64_t story) const;  // bytes of the document's text
   std::int64_t tokens() const;
-  std::uint64_t hash() const;  // of ids: names the data in a checkpoint
+  std::uint64_t hash() const;  // hash of the ids, which identifies the data in a checkpoint
   struct Impl;
   std::shared_ptr<const Impl> impl;
 };
@@ -65,51 +65,52 @@ struct Corpora {
   Tokenizer tokenizer;
   TokenData train, valid;
 };
-// Where tokens are kept, in a folder that is made where it is missing; empty: nowhere.
+// Folder of the token cache, created if missing; empty: no cache.
 struct TokenCache {
   TokenCache(std::string in, bool not_needed = false) : folder(std::move(in)), spare(not_needed) {}
   TokenCache(const char* in) : folder(in) {}
   std::string folder;
-  bool spare;  // where nothing can be written into the folder, they are only held in memory
+  bool spare;  // if the folder is not writable, keep tokens in memory only instead of failing
 };
 
-// Reads, splits, trains or loads the tokenizer, tokenises (using the cache, keyed by the hash of text and tokenizer; a
-// stale or damaged cache is rebuilt), warns when a validation story also stands in the training text.
+// Reads and splits the text, trains or loads the tokenizer, and tokenizes. The token cache is keyed by the hashes of
+// text and tokenizer; a stale or damaged cache is rebuilt. Warns if a validation document is also in the training text.
 // `progress` (may be empty) is called with (what, done, total).
 using DataProgress = std::function<void(const std::string&, std::int64_t, std::int64_t)>;
 Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t seed, const TokenCache& cache,
                      const DataProgress& progress);
-// Several at once, with one tokenizer: as the first says and, where it is trained, on the training texts of all.
-// `given`: a tokenizer that is at hand, whatever they say.
+// The same for several data sets with one tokenizer. The first data set configures it; a trained tokenizer uses the
+// training texts of all data sets. `given`: an existing tokenizer, which overrides the configuration.
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
                                   const TokenCache& cache, const DataProgress& progress,
                                   const std::optional<Tokenizer>& given = std::nullopt);
-// Only tokenises one source with a given tokenizer (evaluation and adaptation on other text).
+// Tokenizes one source with a given tokenizer (for evaluation and adaptation on other text).
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const TokenCache& cache);
 
-// Token data from given ids (whole stories, EOS included where wanted). Without byte lengths every id counts one
-// byte.
+// Builds token data from ids (whole documents, with EOS if desired). Without byte lengths every id counts as one byte.
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths = {});
 
-// A piece of a document that the model reads as one sequence, from position 0 on.
+// A piece of a document that the model reads as one sequence, with positions starting at 0.
 struct Sequence {
   std::int64_t story = 0;
-  std::int64_t begin = 0, end = 0;  // tokens of the document
-  std::int64_t first_target = 1;    // the first token that is predicted; what stands before it is context
+  std::int64_t begin = 0, end = 0;  // token range in the document
+  // Index in the document of the first predicted token; the tokens before it are context.
+  std::int64_t first_target = 1;
 };
 
-// The sequences of a data set, a function of lengths alone. A document of at most seq_len tokens is one sequence, so is
-// a longer one that is cut. Where it is split, sequences follow one another at equal distances, and every token but the
-// first is predicted in exactly one of them:
-//   training    seq_len - 1: each begins with the last token of the one before, so nothing is read twice
-//   evaluation  half of seq_len: at least half of a sequence stands before each token that is predicted, but at the
-//               document's beginning
+// The sequences of a data set, a function of the document lengths only. A document of at most seq_len tokens is one
+// sequence, as is a longer document that is cut. A split document becomes sequences at equal distances (strides), and
+// every token except the first is predicted in exactly one of them:
+//   training    stride seq_len - 1: each sequence begins with the last token of the previous one, without further
+//               overlap
+//   evaluation  stride seq_len / 2: at least half a sequence of context precedes each predicted token, except at the
+//               beginning of the document
 enum class Reading { training, evaluation };
 class SequenceList {
  public:
-  // Of the first `stories` documents (0: all).
+  // Covers the first `stories` documents (0: all).
   SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
                std::int64_t stories = 0);
   std::int64_t size() const { return size_; }
@@ -118,42 +119,42 @@ class SequenceList {
  private:
   TokenData data_;
   std::int64_t seq_len_, step_, size_ = 0;
-  std::vector<std::int64_t> first_;  // number of each document's first sequence; empty where all have one
+  std::vector<std::int64_t> first_;  // index of each document's first sequence; empty if every document is one sequence
 };
 
-// What a reading takes of a text. A token that stands in several sequences is used once.
+// Counts what a data set uses of a text. A token in several sequences counts once.
 struct DataUse {
   std::int64_t documents = 0, tokens = 0, used = 0, sequences = 0;
   std::int64_t cut() const { return tokens - used; }
 };
 DataUse use_of(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories = 0);
-// In words: "20 documents, 203114 tokens, all used: 800 sequences of at most 256".
+// Formats as "20 documents, 203114 tokens, all used, none cut: 800 sequences of at most 256".
 std::string describe(const DataUse& use, int seq_len);
 
 struct BatchOptions {
   int seq_len = 768;
-  LongDocuments long_documents = LongDocuments::cut;  // for the loader
+  LongDocuments long_documents = LongDocuments::cut;  // as used by the loader
   bool count_pads = false;
-  bool padded_rows = false;  // lay out padded rows even though padding is not counted (for tests: same loss either way)
-  bool only_counted = false;  // its numbers and borders, without the tokens: another rank computes it
+  bool padded_rows = false;   // pad the rows even though padding is not counted (for tests: the loss is the same)
+  bool only_counted = false;  // only counts and offsets, no tokens: another rank computes this batch
   int pad_id = 1, eos_id = 2;
 };
 Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options);
-// Whole documents, cut at seq_len.
+// The same for whole documents, cut at seq_len.
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options);
 
-// Order of the sequences of an epoch: a permutation from the seed and the epoch alone.
+// Returns the order of the sequences in an epoch: a permutation that depends only on the seed and the epoch.
 std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch);
 
-// Which of `of` batches in a row (those of a step, counted from the beginning of an epoch) are wanted with their
-// tokens.
+// Selects batches [begin, end) of every `of` consecutive batches (those of a step, counted from the start of an epoch).
+// Only these are produced with their tokens.
 struct BatchShare {
   std::int64_t of = 1, begin = 0, end = 1;
 };
 
-// Hands out the training batches in order, prepared by a background thread. Batch number n (from 0 over all epochs) is
-// a pure function of (data, seed, n), so a resumed run only says where to start. The rest of an epoch that does not
-// fill a batch is dropped.
+// Returns the training batches in order, prepared by a background thread. Batch number n (from 0, over all epochs) is a
+// pure function of (data, seed, n), so a resumed run only passes its first batch. Sequences at the end of an epoch that
+// do not fill a batch are dropped.
 class BatchLoader {
  public:
   BatchLoader(TokenData data, BatchOptions options, int rows, std::uint64_t seed, std::int64_t first_batch,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr char magic[8] = {'S', 'o', 'M', 'E', 't', 'o', 'k', 's'};
 constexpr std::uint64_t version = 2;
-constexpr std::size_t alignment = 8;  // of stories and of the table
+constexpr std::size_t alignment = 8;  // of documents and of the table
 
 struct Head {
   char magic[8];
@@ -24,7 +24,7 @@ struct Tail {
   std::uint64_t table, stories, tokens, id_size, id_lengths;
   TokenKey key;
   std::uint64_t ids_hash;
-  std::uint64_t checksum;  // of all bytes before this one
+  std::uint64_t checksum;  // of all preceding bytes
 };
 
 static_assert(sizeof(Head) == 16 && sizeof(Tail) == 80 && sizeof(StoryEntry) == 32);
@@ -37,13 +37,13 @@ std::shared_ptr<XXH3_state_t> new_hash() {
 
 std::uint64_t padding_of(std::uint64_t size) { return (alignment - size % alignment) % alignment; }
 
-// The ids and the byte lengths where they are kept, without padding.
+// Returns the size of the ids and of the byte lengths, if stored, without padding.
 std::uint64_t record_size(const StoryEntry& entry, std::uint64_t id_size) {
   return entry.tokens * (id_size + (entry.lengths != 0 ? sizeof(std::uint16_t) : 0));
 }
 
 constexpr std::uint16_t not_seen = std::numeric_limits<std::uint16_t>::max();
-constexpr std::size_t max_listed = 1 << 22;  // ids above have their lengths in the stories
+constexpr std::size_t max_listed = 1 << 22;  // larger ids have their byte lengths stored in the documents
 
 }  // namespace
 
@@ -67,7 +67,8 @@ void TokenWriter::pad() {
   write(zeros, padding_of(position_));
 }
 
-// Whether the lengths at hand are those that the ids had before. What an id has first becomes its length.
+// True if the current byte lengths are those already recorded for the ids. The first length seen for an id becomes its
+// length.
 bool TokenWriter::lengths_follow_from(std::span<const std::int32_t> ids) {
   bool all = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -89,8 +90,8 @@ void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::ui
     if (id < 0 || id >= vocab_)
       failed(Code::token_out_of_range, "a story has the id {} in a vocabulary of {}", id, vocab_);
   }
-  // A token may follow more blank space than 16 bits can count: the rest goes to the tokens after it, so that the sum
-  // stays right.
+  // A token may follow more blanks than 16 bits can count. The excess is added to the following tokens, so that the sum
+  // stays correct.
   lengths_.clear();
   std::uint64_t carried = 0;
   for (const std::uint32_t length : byte_lengths) {
@@ -150,7 +151,8 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   if (std::memcmp(&tail.key, &key, sizeof key) != 0)
     return refuse("it was made from other text or with another tokenizer");
 
-  // A right checksum means nobody damaged it by accident; nothing is read outside the file even so.
+  // A correct checksum excludes accidental damage only; the bounds are checked as well, so nothing outside the file is
+  // read.
   const std::uint64_t end = image.size - sizeof tail;
   if (tail.id_size != 2 && tail.id_size != 4) return refuse("its ids are of no known size");
   if (tail.table > end || tail.table % alignment != 0 || tail.stories > end / sizeof(StoryEntry) ||
@@ -259,7 +261,7 @@ std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t beg
   std::vector<std::uint16_t> out;
   out.reserve(static_cast<std::size_t>(end - begin));
   for (const std::int32_t id : ids(story, begin, end)) {
-    // A file may have been made by anyone: an id without a length stands for nothing.
+    // The file may come from anyone: an id without a byte length counts as 0 bytes.
     const auto at = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
     out.push_back(at < impl->lengths.size() ? impl->lengths[at] : 0);
   }

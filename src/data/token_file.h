@@ -1,15 +1,15 @@
-// The binary form of a tokenised corpus, the same in memory and on disk, so that a corpus larger than memory is only
-// mapped:
+// Binary format of a tokenized corpus, the same in memory and on disk, so that a corpus larger than memory is only
+// memory-mapped:
 //
 //   head     magic, version
-//   stories  one after another: ids, byte lengths where they have to be kept, padding to 8 bytes
-//   table    where each story begins, its tokens, the bytes of its text, whether its byte lengths are there
-//   lengths  the byte length of each id (u16) in the stories without their own, padding to 8 bytes
-//   tail     place of the table, counts, the key it was made for, hash of the ids, checksum of all before it
+//   stories  the documents, concatenated: ids, byte lengths if they must be stored, padding to 8 bytes
+//   table    per document: offset, number of tokens, bytes of its text, whether its byte lengths are stored
+//   lengths  the byte length of each id (u16) for documents without stored byte lengths, padding to 8 bytes
+//   tail     offset of the table, counts, the key, hash of the ids, checksum of all preceding bytes
 //
-// An id takes 2 bytes where the vocabulary has at most 65,536, otherwise 4. How many bytes of text an id stands for is
-// mostly a function of the id (always, but for the largest numbers of blanks, in a byte-level vocabulary), so a story
-// has a u16 for each of its tokens only where one of them differs: where blanks or unknown characters come before it.
+// An id takes 2 bytes if the vocabulary has at most 65,536 tokens, otherwise 4. The number of text bytes of an id is
+// usually a function of the id (in a byte-level vocabulary always, except after very long runs of blanks). So a
+// document stores a u16 per token only if one of its tokens differs, because blanks or unknown characters precede it.
 #pragma once
 
 #include <xxhash.h>
@@ -26,7 +26,7 @@
 
 namespace some {
 
-// What a token file was made from. It is used only when all of it is the same.
+// Identifies the inputs of a token file, which is used only if all of them match.
 struct TokenKey {
   std::uint64_t text = 0;
   std::uint64_t tokenizer = 0;
@@ -34,20 +34,20 @@ struct TokenKey {
 };
 
 struct StoryEntry {
-  std::uint64_t position;  // from the beginning of the file
+  std::uint64_t position;  // offset from the beginning of the file
   std::uint64_t tokens;
   std::uint64_t text_bytes;
-  std::uint64_t lengths;  // 1: a byte length for each token follows the ids; 0: those of the ids
+  std::uint64_t lengths;  // 1: a byte length per token follows the ids; 0: the byte lengths of the ids apply
 };
 
-// Bytes of an id in a vocabulary of this size.
+// Returns the bytes per id for a vocabulary of this size.
 constexpr std::size_t id_size(std::int64_t vocab) { return vocab <= 65536 ? 2 : 4; }
 
 struct TokenData::Impl {
   std::shared_ptr<const void> owner;
   const char* data = nullptr;
   const StoryEntry* table = nullptr;
-  std::span<const std::uint16_t> lengths;  // of ids
+  std::span<const std::uint16_t> lengths;  // byte lengths by id
   std::size_t id_size = 4;
   std::int64_t stories = 0;
   std::int64_t tokens = 0;
@@ -56,7 +56,7 @@ struct TokenData::Impl {
 
 class TokenWriter {
  public:
-  // vocab: ids are below it.
+  // All ids must be in [0, vocab).
   TokenWriter(ByteSink sink, const TokenKey& key, std::int64_t vocab);
   void add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths, std::int64_t text_bytes);
   void finish();
@@ -77,11 +77,12 @@ class TokenWriter {
   std::shared_ptr<XXH3_state_t> checksum_, ids_hash_;
 };
 
-// Checks everything, the checksum too. Returns nothing and says why when it is not whole or not made for `key`.
+// Opens an image and checks everything, including the checksum. Returns null and sets `problem` if the image is damaged
+// or does not match `key`.
 std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image, const TokenKey& key,
                                                         std::string* problem);
 
-// The same image in memory, for data without a cache.
+// Builds the same image in memory, for data without a cache.
 TokenData tokens_in_memory(const TokenKey& key, std::int64_t vocab, const std::function<void(TokenWriter&)>& produce);
 
 }  // namespace some

@@ -13,7 +13,7 @@ namespace some {
 namespace {
 
 constexpr std::int64_t sample_batches = 8,
-                       sample_positions = 16384;  // enough for a share of a percent, cheap in every evaluation
+                       sample_positions = 16384;  // enough for shares of one percent, cheap in every evaluation
 constexpr std::size_t shown_cliques = 8;
 
 // Sets and gate entropy of one layer over the first positions that take part.
@@ -80,13 +80,13 @@ LossNotFinite::LossNotFinite(double loss)
 
 namespace {
 
-// What goes through the model at once.
+// Input of one forward pass.
 struct Piece {
   Batch batch;
-  bool context = false;  // some of it is read, but predicted and counted in another sequence
+  bool context = false;  // some rows are context only, predicted and counted in another sequence
 };
 
-// A text in pieces, in order; those in which nothing is predicted are passed over.
+// Splits a text into pieces, in order; pieces without predicted positions are skipped.
 class Pieces {
  public:
   Pieces(const Model& model, const TokenData& data, const EvaluateOptions& options)
@@ -120,20 +120,20 @@ class Pieces {
   BatchOptions batch_;
 };
 
-// What the model gave for a piece, whichever rank computed it; scratch memory.
+// Results of the model for a piece, whichever rank computed it; in scratch memory.
 struct Answer {
   DeviceBatch batch;
-  Tensor losses, states;         // states: where they are wanted
-  std::vector<Routing> choices;  // of each layer; empty where they were told while they were made
+  Tensor losses, states;         // states: only if requested
+  std::vector<Routing> choices;  // per layer; empty if they were reported during the pass
 };
 
-// A rank without a piece has experts that those of its neighbours which have one may want.
+// Called on a rank without a piece: other ranks with a piece may need its experts.
 void serve_others(Model& model, std::size_t pieces) {
   const Context& ctx = model.context();
   if (ctx.mesh().group_has_pass(ctx.group.rank(), static_cast<std::int64_t>(pieces))) model.serve_pass(false);
 }
 
-// Each rank lets one piece of `round` through the model; then every rank has the answers to all.
+// Each rank runs one piece of `round` through the model; then all ranks gather all results.
 std::vector<Answer> run_passes(const Group& group, Model& model, const std::vector<Piece>& round,
                                const StepSettings& settings, bool with_states) {
   Context& ctx = model.context();
@@ -148,7 +148,7 @@ std::vector<Answer> run_passes(const Group& group, Model& model, const std::vect
     total += counts[i];
   }
   const std::int64_t rows = counts[self];
-  // The choices of all layers one below the other.
+  // The choices of all layers, concatenated.
   const Tensor indices = ctx.scratch({layers * rows, k}, DType::i32),
                gates = ctx.scratch({layers * rows, k}, ctx.master);
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, config.d_model});
@@ -229,7 +229,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
       Answer& answer = answers[i];
       for (std::size_t l = 0; l < answer.choices.size(); ++l) {
         const ArenaScope scope(*ctx.arena);
-        const Tensor query = ctx.scratch({batch.size(), config.query_size()}, ctx.master);  // nothing here reads it
+        const Tensor query = ctx.scratch({batch.size(), config.query_size()}, ctx.master);  // not read here
         count_choices(static_cast<int>(l), query, answer.choices[l], round[i], answer.batch);
       }
       if (options.memory != nullptr)

@@ -1,4 +1,4 @@
-// Loss over a data set, with the measures of every layer (spec 5, 6).
+// Evaluates the loss over a data set, with measures of every layer (spec 5, 6).
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,32 @@ struct EvaluateOptions {
   int pad_id = 1, eos_id = 2;
   EvalAverage average = EvalAverage::tokens;
   std::int64_t stories = 0;  // 0: all
-  // Long documents that are split are read with a sliding context: every token is predicted once, with at least half
-  // of a sequence before it (but at the document's beginning).
+  // How documents longer than a sequence are read. With a sliding window every token is predicted once, with at least
+  // half a sequence of context (except at the document's beginning).
   LongDocuments long_documents = LongDocuments::cut;
   double temperature = 0;  // 0: eval_temp
-  // Has its say in every prediction. It does not learn; its weight in the mixture follows the text.
+  // Mixed into every prediction. The store does not learn; the mixture weights follow the text.
   const Memory* memory = nullptr;
-  bool alone = false;  // by this rank, whatever the others do
+  bool alone = false;  // by this rank only, independent of other ranks
 };
 
-// How a recipe has its validation text evaluated.
+// Returns the options with which a recipe evaluates its validation text.
 EvaluateOptions evaluate_options(const Recipe& recipe, const Tokenizer& tokenizer);
 
 struct Evaluation {
-  double loss = 0;  // nats a real token
+  double loss = 0;  // nats per non-padding token
   double bits_per_byte = 0;
-  std::optional<double> padded_loss;  // where pads were counted: over all predicted positions
-  double batch_mean_loss = 0;         // mean of batch means of what was trained on (padded where pads count)
-  std::int64_t tokens = 0, bytes = 0, stories = 0;  // tokens: those predicted
+  std::optional<double> padded_loss;  // over all predicted positions; only if padding was counted
+  double batch_mean_loss = 0;  // mean of batch means, over the positions used in training (including padding if it
+                               // counts)
+  std::int64_t tokens = 0, bytes = 0, stories = 0;  // tokens: predicted ones
   std::vector<ChoiceMeasures> layers;
   double perplexity() const;
-  // The loss a run is compared by: padded where pads were counted, averaged as asked for.
+  // Returns the loss that compares runs: including padding if it was counted, averaged as set in the options.
   double headline(const EvaluateOptions& options) const;
 };
 
-// A loss that is not a finite number: what was evaluated is of no use.
+// Thrown if a loss is not finite: the evaluated model is unusable.
 class LossNotFinite : public Error {
  public:
   explicit LossNotFinite(double loss);
@@ -54,8 +55,8 @@ class LossNotFinite : public Error {
   double loss_;
 };
 
-// Throws LossNotFinite instead of returning a loss that is not a number. The ranks of the model's context share the
-// batches; every one of them has the result, which is that of one rank to the bit.
+// Returns loss and measures. Throws LossNotFinite if the loss is not finite. The ranks of the model's context share the
+// batches; each rank gets the result, bit-identical to that of a single rank.
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options);
 
 }  // namespace some

@@ -10,7 +10,7 @@
 namespace some {
 
 nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& options);  // without the layers
-nlohmann::json to_json(const DataUse& use);                                            // what was taken of a text
+nlohmann::json to_json(const DataUse& use);                                            // the amount of text used
 nlohmann::json to_json(const UsageMeasures& measures);
 nlohmann::json to_json(const LayerMeasures& layer);
 nlohmann::json to_json(const std::vector<LayerMeasures>& layers);

@@ -1,4 +1,4 @@
-// Measures of every layer's key store and choices (spec 6), as numbers; evaluation/json.h writes them.
+// Measures of every layer's key store and choices (spec 6), as numbers; evaluation/json.h converts them to JSON.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct UsageMeasures {  // of one usage vector
 };
 UsageMeasures usage_measures(const std::vector<double>& usage);
 
-// What the choices of one layer looked like over a data set.
+// Expert choices of one layer over a data set.
 struct ChoiceMeasures {
   std::vector<double> counts, mass;  // by expert
   // The rest is measured on a sample, the first positions of the data set, so that little is read back from a GPU.
@@ -27,7 +27,7 @@ struct ChoiceMeasures {
   std::int64_t sampled = 0;     // positions in the sample
   std::vector<Clique> cliques;  // the most frequent sets of experts chosen together
   std::int64_t distinct_sets = 0;
-  double top_sets_share = 0;  // of the E/k most frequent sets: 1 when the experts have fused into groups of k
+  double top_sets_share = 0;  // of the E/k most frequent sets: 1 if the experts have fused into groups of k
 };
 
 struct LayerMeasures {
@@ -40,17 +40,17 @@ struct LayerMeasures {
   struct Movement {
     double mean = 0, most = 0;
   };
-  std::optional<Movement> key_moved;  // where there is something to measure it from
+  std::optional<Movement> key_moved;  // if a starting point is known
   double births = 0, deaths = 0;
   struct OnText {
     UsageMeasures count, mass;
     ChoiceMeasures choices;
   };
-  std::optional<OnText> validation;  // where a text was read
+  std::optional<OnText> validation;  // if a text was evaluated
 };
 
-// Of every layer's key store now, and of `choices` (may be empty). `start`: key positions to measure movement from (may
-// be empty). Empty for a model without experts.
+// Returns measures of every layer's current key store and of `choices` (may be empty). `start`: key positions from
+// which movement is measured (may be empty). Empty for a model without experts.
 std::vector<LayerMeasures> layer_measures(Model& model, const std::vector<ChoiceMeasures>& choices,
                                           const std::vector<Tensor>& start);
 

@@ -1,4 +1,4 @@
-// The model card: what the model is, its numbers and those of its controls, and how it is used.
+// The model card: description, results compared with controls, and usage.
 #include <filesystem>
 
 #include "analysis/run_header.h"
@@ -8,7 +8,7 @@
 namespace some {
 namespace {
 
-// What a user or a text wrote is shown, never read as Markdown or YAML.
+// Escapes text from users and files, so that it is not interpreted as Markdown or YAML.
 std::string plain(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -24,7 +24,7 @@ std::string plain(const std::string& text) {
 
 std::string millions(std::int64_t count) { return fmt::format("{:.2f} M", static_cast<double>(count) / 1e6); }
 
-// A folder of text is named by its last part: where it lay on this machine is nobody's business.
+// Returns the last component of a text's path; its location on this machine is private.
 std::string text_name(const std::string& source) {
   if (source.starts_with("builtin:")) return "built-in texts (" + source.substr(8) + ")";
   const std::filesystem::path path(source);

@@ -75,7 +75,7 @@ void write_tokenizer(const std::string& folder, const OpenedRun& run) {
   write_json(folder + "/special_tokens_map.json", {{"eos_token", eos}, {"pad_token", pad}, {"unk_token", unk}});
 }
 
-// Everything the model is made of, by the names it has elsewhere.
+// Returns all tensors of the model by their exported names.
 NamedTensors exported_tensors(OpenedRun& run, bool experts_stored) {
   NamedTensors tensors;
   for (auto& [name, tensor] : model_tensors(*run.model)) tensors.emplace_back(exported_name(name), tensor);
@@ -109,7 +109,7 @@ std::vector<std::string> write_weights(const std::string& folder, const NamedTen
   for (std::size_t i = 0; i < shards.size(); ++i) {
     names.push_back(shards.size() == 1 ? "model.safetensors"
                                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
-    // "pt": transformers asks whose tensors these are.
+    // transformers requires "format": "pt" in the metadata.
     write_safetensors(folder + "/" + names.back(), shards[i], {{"format", "pt"}});
     for (const auto& [name, tensor] : shards[i]) places[name] = names.back();
   }
@@ -120,7 +120,7 @@ std::vector<std::string> write_weights(const std::string& folder, const NamedTen
 }
 
 RunHistory history_of(const std::string& folder, const Log& log) {
-  read_run_recipe(folder);  // says what is wrong with a folder that is no run
+  read_run_recipe(folder);  // reports what is wrong if the folder is not a run
   return read_history(*find_run(folder, log), log);
 }
 
@@ -134,7 +134,7 @@ std::string exported_name(const std::string& name) {
 ExportResult export_hf(const ExportOptions& options) {
   if (!(options.shard_bytes >= 1))
     bad_input(Code::option_invalid, "a file of weights needs room for at least one byte");
-  // fp32 holds every weight as it was trained; a run in double precision keeps its own.
+  // fp32 represents every weight exactly as trained; a run in double precision keeps it.
   const bool wide = read_run_recipe(options.run).train.precision == PrecisionChoice::f64;
   const PrecisionChoice precision = wide ? PrecisionChoice::f64 : PrecisionChoice::fp32;
   OpenedRun run = open_run(options.run, {options.checkpoint, on_cpu, precision, options.host});

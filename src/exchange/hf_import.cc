@@ -21,7 +21,7 @@
 namespace some {
 namespace {
 
-constexpr std::size_t longest_name = 255;  // of a file, on the systems this runs on
+constexpr std::size_t longest_name = 255;  // limit of file names on the supported systems
 const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
 
 JsonObject read_config(const std::string& folder) {
@@ -37,7 +37,7 @@ JsonObject read_config(const std::string& folder) {
   return config;
 }
 
-// The nearest number of fp16, of equally near ones the even one: eleven digits, and no digit below 2^-24.
+// Rounds to the nearest fp16 value, ties to even: 11 significant bits, none below 2^-24.
 double to_half(double value) {
   int exponent = 0;
   std::frexp(value, &exponent);
@@ -45,7 +45,7 @@ double to_half(double value) {
   return std::ldexp(std::nearbyint(std::ldexp(value, -last)), last);
 }
 
-// The weights, in one file or in several.
+// Reader of the weights in one or several files.
 class Weights {
  public:
   explicit Weights(const std::string& folder) : folder_(folder) {
@@ -98,7 +98,7 @@ class Weights {
     return typed;
   }
 
-  // The numbers of a tensor as the file would hold them: rounded where it has a narrower type.
+  // Rounds a tensor to the file's narrower type, if it has one.
   Tensor rounded_as(const std::string& name, const Tensor& values) const {
     const SafetensorsFile& file = file_of(name);
     if (file.dtype(name) == DType::bf16) return values.to(DType::bf16).to(values.dtype());
@@ -148,7 +148,7 @@ Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
   return tokenizer;
 }
 
-// What other programs read there must be what the recipe says, or somebody changed one of the two.
+// Throws if sizes read by other programs differ from the recipe: one of the two was changed.
 void check_sizes(const JsonObject& config, const ModelConfig& model) {
   const std::pair<const char*, int> sizes[] = {
       {"hidden_size", model.d_model}, {"num_hidden_layers", model.layers}, {"num_attention_heads", model.heads}};
@@ -159,7 +159,8 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
   }
 }
 
-// Before a model is made: a recipe that calls for more than the files hold must not get memory for it.
+// Checks shapes before the model is created: a recipe that requires more memory than the files hold must not allocate
+// it.
 void check_shapes(const Weights& weights, const ModelConfig& model) {
   ModelParameters parts(model);
   for (const Parameter& one : declare_parameters(parts)) {
@@ -172,7 +173,7 @@ void check_shapes(const Weights& weights, const ModelConfig& model) {
     weights.check_shape(fmt::format("layers.{}.keys", layer), {model.experts, model.query_size()});
 }
 
-// Experts that stayed frozen are those that the recipe draws: they are not kept, as in every run.
+// Checks that frozen experts are the ones that the recipe generates. They are not stored, as in every run.
 void check_experts(Weights& weights, const Model& model, const Layer& layer) {
   const auto check = [&](const char* which, const Param& matrix) {
     if (matrix.value || !matrix.compute) return;
@@ -248,7 +249,7 @@ ImportResult import_hf(const ImportOptions& options) {
   NewFolder out("--out", options.out, files_of_import);
   const RunPaths paths{out.folder()};
   tokenizer.save(paths.tokenizer());
-  // "finished": there are no optimizer moments to go on training from.
+  // "finished": there are no optimizer moments from which training could resume.
   save_checkpoint(out.folder(), step, model, {{"finished", true}, {"imported_from", options.folder}, {"step", step}});
   save_key_positions(out.folder(), step, model);
   mark_latest(out.folder(), step);

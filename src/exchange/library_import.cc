@@ -21,10 +21,10 @@ namespace some {
 using namespace some;
 namespace {
 
-// How a model names the two matrices of its feed-forward blocks, {} being the number of the block.
+// Names of the two matrices of a model's feed-forward blocks; {} is the block number.
 struct Naming {
   std::string name, up, down, up_bias, down_bias;
-  bool inputs_first = false;  // matrices [in, out], as GPT-2 has them
+  bool inputs_first = false;  // matrices [in, out], as in GPT-2
 };
 
 const std::vector<Naming>& namings() {
@@ -45,7 +45,7 @@ std::string numbered(std::string pattern, int block) {
   return at == std::string::npos ? pattern : pattern.replace(at, 2, std::to_string(block));
 }
 
-// A run stands for its last checkpoint, another folder for the weights in it.
+// Returns the weight files: for a run those of its last checkpoint, for another folder the files in it.
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
@@ -64,7 +64,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
   return out;
 }
 
-// All files of a model, one after another.
+// All files of a model.
 class OtherModel {
  public:
   explicit OtherModel(const std::vector<std::string>& paths) {
@@ -81,7 +81,7 @@ class OtherModel {
   }
   bool has(const std::string& name) const { return files_.contains(name); }
   const std::string& words() const { return words_; }
-  // A matrix [out, in] in float32.
+  // Returns a matrix [out, in] in float32.
   Tensor matrix(const std::string& name, bool inputs_first) const {
     const auto found = files_.find(name);
     if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", words_, name);
@@ -179,8 +179,8 @@ std::vector<PageBlock> read_blocks(const OtherModel& model, const Naming& naming
   return blocks;
 }
 
-// Between a width of `theirs` and one of `ours`: orthonormal along the shorter side, the same for every expert, so that
-// all of them speak of one space. [theirs, ours].
+// Returns an adapter [theirs, ours] between two widths: orthonormal along the shorter side and shared by all experts,
+// so that they use the same space.
 std::vector<float> make_adapter(int theirs, int ours, std::uint64_t seed) {
   std::vector<float> adapter(static_cast<std::size_t>(theirs) * static_cast<std::size_t>(ours));
   const RandomStream stream = random_stream(seed, "library.adapter");
@@ -189,7 +189,7 @@ std::vector<float> make_adapter(int theirs, int ours, std::uint64_t seed) {
   return adapter;
 }
 
-// out[rows, cols] = a[rows, inner] * b[inner, cols], each row a chain of its own.
+// out[rows, cols] = a[rows, inner] * b[inner, cols], with a separate sum for each row.
 void multiply(const float* a, const float* b, int rows, int inner, int cols, float* out) {
   std::vector<double> sum(static_cast<std::size_t>(cols));
   for (int r = 0; r < rows; ++r) {
@@ -239,7 +239,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
   result.adapted = about.d_model != result.width;
   const std::vector<float> adapter =
       result.adapted ? make_adapter(result.width, about.d_model, options.seed) : std::vector<float>();
-  std::vector<float> back(adapter.size());  // its transpose
+  std::vector<float> back(adapter.size());  // transpose of the adapter
   for (int i = 0; i < result.width && result.adapted; ++i)
     for (int j = 0; j < about.d_model; ++j)
       back[static_cast<std::size_t>(j) * result.width + i] = adapter[static_cast<std::size_t>(i) * about.d_model + j];
@@ -249,12 +249,13 @@ ImportedLibrary import_library(const LibraryImport& options) {
   for (int l = 0; l < about.layers; ++l) {
     layers.push_back(
         {Tensor::empty({about.experts, f, d}, DType::f32), Tensor::empty({about.experts, d, f}, DType::f32)});
-    // A layer begins with the block that stands as deep in the other model, and goes on with those behind it.
+    // Each layer starts at the block of the same relative depth in the other model and continues with the following
+    // blocks.
     const int first = static_cast<int>(static_cast<std::int64_t>(l) * result.blocks / about.layers);
     parallel_for(*options.host.threads, about.experts, [&](std::int64_t e) {
       const PageBlock& block = blocks[static_cast<std::size_t>((first + e / result.pieces) % result.blocks)];
       const std::int64_t unit = e % result.pieces * f;
-      const float* up = block.up.data<float>() + unit * width;  // f rows of the block's
+      const float* up = block.up.data<float>() + unit * width;  // f rows of the block
       std::vector<float> down(static_cast<std::size_t>(width) * f);
       for (int row = 0; row < width; ++row)
         std::copy_n(block.down.data<float>() + static_cast<std::int64_t>(row) * m + unit, f,

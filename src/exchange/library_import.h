@@ -1,5 +1,5 @@
-// Feed-forward blocks of other models as experts: cut into pieces, brought to another width where need be, and written
-// as a library file (experts/library_file.h).
+// Imports feed-forward blocks of other models as experts: splits them into pieces, adapts their width if needed, and
+// writes a library file (experts/library_file.h).
 #pragma once
 
 #include <optional>
@@ -13,12 +13,13 @@ namespace some {
 
 struct LibraryImport {
   std::vector<std::string> models;  // safetensors files of one model, its folder, or a run
-  // "gpt2", "pythia", "some" (a dense run's checkpoint), or two names "UP,DOWN" with {} for the number of the block, as
-  // matrices [out, in]; empty: whichever of the known ones fits.
+  // "gpt2", "pythia", "some" (checkpoint of a dense run), or two names "UP,DOWN" with {} for the block number and
+  // matrices [out, in]; empty: detected among the known patterns.
   std::string pattern;
   std::string folder = "libraries";
-  std::optional<int> layers, experts, d_ffn, d_model;  // of the library; otherwise as many and as wide as there are
-  std::uint64_t seed = 0;                              // of the adapter between two widths
+  // size of the library; by default as large as the other model allows
+  std::optional<int> layers, experts, d_ffn, d_model;
+  std::uint64_t seed = 0;  // for the adapter between two widths
   Host host = {};
 };
 
@@ -26,10 +27,10 @@ struct ImportedLibrary {
   std::string path;
   LibraryFile about;
   int blocks = 0, width = 0, hidden = 0;  // of the other model
-  int pieces = 0;                         // experts that a block gives
-  int left_out = 0;                       // hidden units of a block that fill no expert
+  int pieces = 0;                         // experts per block
+  int left_out = 0;                       // hidden units per block left over after filling the experts
   bool biases_left_out = false;
-  bool adapted = false;  // the widths differ
+  bool adapted = false;  // an adapter was used because the widths differ
 };
 
 ImportedLibrary import_library(const LibraryImport& options);

@@ -1,5 +1,5 @@
-// The Python files that go with an exported model: python/hf, embedded when the program is built, so that whoever has
-// the program alone can export.
+// The Python files of an exported model: python/hf, embedded at build time, so that the program can export without
+// other files.
 #pragma once
 
 #include <span>

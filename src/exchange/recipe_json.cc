@@ -33,7 +33,7 @@ nlohmann::json to_json(const RecipeKey& key, const SettingValue& value) {
       value);
 }
 
-// As it would stand in a recipe.
+// Formats a JSON value as in a recipe.
 std::string toml_of(const nlohmann::json& value, const std::string& name, const std::string& origin) {
   if (value.is_string()) return toml_quote(value.get<std::string>());
   if (value.is_boolean()) return value.get<bool>() ? "true" : "false";
@@ -90,7 +90,7 @@ Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
   try {
     return parse_recipe("", origin, settings);
   } catch (const Error& error) {
-    // The settings went the way of overrides, and are none to whoever wrote the file.
+    // The settings were passed as overrides internally; the message must not call them that.
     std::string message = error.what();
     if (message.starts_with("override ")) message.erase(0, 9);
     throw error.within(origin, message.starts_with(origin) ? message : origin + ": " + message);

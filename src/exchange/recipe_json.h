@@ -1,4 +1,4 @@
-// A recipe as JSON: what config.json of an exported model holds, and what callers in other languages hand over.
+// Conversion between recipes and JSON, for config.json of an exported model and for other languages' bindings.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -9,11 +9,11 @@
 
 namespace some {
 
-// Every setting by table and name, those of the machine left out.
+// Returns every setting by table and name, except machine settings.
 nlohmann::json recipe_to_json(const Recipe& recipe);
-// As KEY=VALUE, for whoever takes overrides. `origin` names the object in messages.
+// Returns the settings as KEY=VALUE overrides. `origin` names the object in messages.
 std::vector<std::string> settings_from_json(const nlohmann::json& tables, const std::string& origin);
-// A whole recipe; what it does not say has its default.
+// Returns a complete recipe; missing settings take their defaults.
 Recipe recipe_from_json(const nlohmann::json& tables, const std::string& origin,
                         const std::vector<std::string>& overrides = {});
 

@@ -1,10 +1,10 @@
-// One element of the frozen library, and its share of the hash: the arithmetic that the CPU and the GPU share, so that
-// both give the same bits (spec 3, "Expert libraries"). Only operations that IEEE 754 rounds exactly; nothing here may
-// be contracted.
+// Elements of the frozen library and their contributions to its hash: the arithmetic that the CPU and the GPU share, so
+// that both give the same bits (spec 3, "Expert libraries"). Only operations that IEEE 754 rounds exactly are used;
+// nothing here may be contracted.
 //
-// A matrix [rows, cols] = [out, in] of expert e takes the positions e*rows*cols + row*cols + col of its stream. The
-// streams have the names that the matrices had first, "experts.<layer>.down" (w1) and ".up" (w2): another name would
-// make another library.
+// A matrix [rows, cols] = [out, in] of expert e uses positions e*rows*cols + row*cols + col of its stream. The streams
+// are named "experts.<layer>.down" (w1) and ".up" (w2). The names are part of the definition: another name would give
+// another library.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ inline std::string library_stream_name(int layer, LibraryMatrix matrix) {
 inline RandomStream library_stream(std::uint64_t seed, int layer, LibraryMatrix matrix) {
   return random_stream(seed, library_stream_name(layer, matrix));
 }
-// Of the priorities that choose the zeros of a sparse matrix.
+// Returns the stream of the priorities that select the zeros of a sparse matrix.
 inline RandomStream library_drop_stream(std::uint64_t seed, int layer, LibraryMatrix matrix) {
   return random_stream(seed, library_stream_name(layer, matrix) + ".drop");
 }
@@ -36,8 +36,8 @@ SOME_HD inline float default_element(const RandomStream& stream, std::uint64_t i
   return stream.symmetric(index) * bound;
 }
 
-// sparse: N(0, 0.01^2) where it is not dropped. Of each column the dropped_in_column(rows) entries with the smallest
-// (priority, row) are 0: the lower priority first, and of equal priorities the lower row.
+// sparse: N(0, 0.01^2) unless the element is dropped. In each column, the dropped_in_column(rows) entries with the
+// smallest (priority, row) are 0: lower priorities first, and lower rows first for equal priorities.
 SOME_HD inline float sparse_element(const RandomStream& stream, std::uint64_t index) {
   return stream.normal(index) * 0.01f;
 }
@@ -46,11 +46,12 @@ SOME_HD inline std::uint64_t drop_priority(const RandomStream& drops, std::uint6
 }
 SOME_HD inline int dropped_in_column(int rows) { return (rows + 1) / 2; }
 
-// orthogonal: the Gaussian matrix that orthogonal.h makes orthonormal.
+// orthogonal: elements of the Gaussian matrix that is then orthonormalized (orthogonal.h).
 SOME_HD inline float gaussian_element(const RandomStream& stream, std::uint64_t index) { return stream.normal(index); }
 
-// The hash of a library is the sum (modulo 2^64) of this over all elements of both matrices, so that it can be added up
-// in any order. `index` is the element's position in its stream, so elements that change places change the hash.
+// Returns an element's contribution to the hash of a library. The hash is the sum (modulo 2^64) over all elements of
+// both matrices, so that it can be added up in any order. `index` is the element's position in its stream, so swapping
+// two elements changes the hash.
 SOME_HD inline std::uint64_t hash_element(LibraryMatrix matrix, std::uint64_t index, float value) {
   union {
     float f;

@@ -1,5 +1,6 @@
-// The frozen expert library (spec 3, "Expert libraries"): a pure function of (seed, method, layer, E, d, f), the same
-// bits on every device, thread count and run. It is never stored: a checkpoint records this recipe and the hash.
+// The frozen expert library (spec 3, "Expert libraries"): a pure function of (seed, method, layer, E, d, f), with the
+// same bits on every device, thread count and run. It is never stored: a checkpoint records this specification and the
+// hash.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +20,22 @@ struct LibrarySpec {
   int d_model = 512;
   int d_ffn = 1024;
   bool has_w2 = true;  // false for output_proj = "features"
-  // Of the experts only these, as they are in the whole library; nothing: all of them. The hashes of parts add up
-  // (modulo 2^64) to that of the whole.
+  // If set, only these experts are generated, with the same values as in the whole library. The hashes of parts add up
+  // (modulo 2^64) to the hash of the whole.
   std::optional<Block> part{};
   Block wanted() const { return part.value_or(Block{0, experts}); }
 };
 
 struct LayerLibrary {
-  ExpertWeights weights;   // compute precision: the float numbers, widened to double or rounded to bf16
-  std::uint64_t hash = 0;  // of the float numbers before that, so equal on every device and precision
+  ExpertWeights weights;   // compute precision: the float values, widened to double or rounded to bf16
+  std::uint64_t hash = 0;  // hash of the float values before conversion, so equal on every device and precision
 };
 
-// How a library can be drawn, by name (experts/methods.cc): the choices of some.init.
+// Returns the names of the methods that generate a library (experts/methods.cc): the choices of some.init.
 std::vector<std::string> library_methods();
 
-// Draws the library of one layer on the context's device. Element j of a matrix of expert e comes from the matrix's
-// stream (experts/elements.h) at position e*rows*cols + j.
+// Generates the library of one layer on the context's device. Element j of a matrix of expert e comes from position
+// e*rows*cols + j of the matrix's stream (experts/elements.h).
 SOME_OP(LayerLibrary, make_layer_library, (Context & ctx, const LibrarySpec& spec, int layer), (ctx, spec, layer))
 
 }  // namespace some

@@ -1,5 +1,5 @@
-// The frozen library on the CPU, one piece of work an expert and matrix; the truth that library_cuda.cu repeats bit for
-// bit.
+// The frozen library on the CPU, one piece of work per expert and matrix. This is the reference implementation that
+// library_cuda.cu must match bit for bit.
 #include <algorithm>
 #include <cstddef>
 #include <utility>

@@ -1,5 +1,5 @@
-// The frozen library on the GPU, with the same bits as on the CPU. Elements are drawn where they are needed and written
-// once. This file is compiled without fusing products into sums (CMakeLists.txt).
+// The frozen library on the GPU, with the same bits as on the CPU. Elements are generated where they are needed and
+// written once. This file is compiled without contracting products into sums (CMakeLists.txt).
 #include <algorithm>
 
 #include "experts/library.h"
@@ -13,7 +13,7 @@ namespace {
 constexpr int threads = 256;
 constexpr int group = 4;  // elements per thread: one random block for the default library, two for the others
 
-// The sum over the block; for integers any order gives the same result.
+// Adds the sum over the block to *hash; for integers any order gives the same result.
 __device__ void add_hash(unsigned long long mine, unsigned long long* hash) {
   __shared__ unsigned long long shared[threads / warp_size];
 #pragma unroll
@@ -32,7 +32,7 @@ struct DefaultElement {
   __device__ float operator()(std::uint64_t index) const { return default_element(stream, index, bound); }
 };
 
-// The last entry of a column that is dropped, in the order of (priority, row).
+// The last dropped entry of a column, in the order of (priority, row).
 struct Threshold {
   std::uint64_t priority;
   std::int32_t row;
@@ -52,7 +52,7 @@ struct SparseElement {
   }
 };
 
-// out[0] is element `begin` of the stream.
+// Fills `out` with the elements [begin, end) of the stream, so that out[0] is element `begin`, and adds their hash.
 template <typename T, typename Element>
 __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Element element, std::uint64_t begin,
                                                        std::uint64_t end, T* out, unsigned long long* hash) {
@@ -64,7 +64,8 @@ __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Ele
     float values[group];
 #pragma unroll
     for (int j = 0; j < group; ++j) {
-      // With `base | j` instead of `base + j`, the compiler sees that the four share a random block and draws it once.
+      // With `base | j` instead of `base + j`, the compiler sees that the four share a random block and generates it
+      // once.
       const std::uint64_t index = base | static_cast<std::uint64_t>(j);
       const bool inside = index >= begin && index < end;
       values[j] = inside ? element(index) : 0.0f;
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(threads) fill_kernel(LibraryMatrix matrix, Ele
   add_hash(mine, hash);
 }
 
-// Block (column, expert) bisects the priority until exactly `dropped` entries are at or below it.
+// Finds the threshold of one column; block (column, expert) bisects the priority until exactly `dropped` entries are at
+// or below it.
 __global__ void __launch_bounds__(threads)
     threshold_kernel(RandomStream drops, std::uint64_t first_expert, int rows, int cols, Threshold* thresholds) {
   extern __shared__ std::uint64_t priorities[];
@@ -97,7 +99,7 @@ __global__ void __launch_bounds__(threads)
     for (int row = threadIdx.x; row < rows; row += threads) count += priorities[row] <= limit ? 1 : 0;
     return static_cast<int>(block_sum(static_cast<double>(count), shared));
   };
-  std::uint64_t low = 0, high = ~std::uint64_t{0};  // the wanted priority lies in [low, high]
+  std::uint64_t low = 0, high = ~std::uint64_t{0};  // the threshold lies in [low, high]
   int count = 0;
   while (low < high) {
     const std::uint64_t middle = low + (high - low) / 2;
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(threads)
   count = at_or_below(low);
   if (threadIdx.x != 0) return;
   Threshold last{low, rows};
-  if (count > dropped) {  // of entries with equal priority, only the lowest rows are dropped
+  if (count > dropped) {  // if priorities are equal, only the lowest rows are dropped
     int surplus = count - dropped;
     for (last.row = rows - 1; surplus > 0; --last.row) surplus -= priorities[last.row] == low ? 1 : 0;
   }

@@ -31,7 +31,7 @@ SafetensorsFile open_library(const std::string& path) {
   return file;
 }
 
-// The hash of a drawn library (experts/elements.h), of a brought one.
+// Returns the hash of the matrices of a library file, defined like that of a generated library (experts/elements.h).
 std::uint64_t hash_of(Context& ctx, LibraryMatrix matrix, const Tensor& values, std::int64_t first_expert) {
   const float* data = values.data<float>();
   const std::int64_t experts = values.dim(0), count = values.elements() / std::max<std::int64_t>(1, experts);

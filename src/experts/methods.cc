@@ -11,8 +11,8 @@
 namespace some {
 namespace {
 
-// Four numbers of a stream lie in one random block. Written so that the compiler sees it and draws the block once: the
-// same values as one by one, at a sixth of the time.
+// Four numbers of a stream share one random block. Written so that the compiler sees this and generates the block once:
+// the same values as one by one, in a sixth of the time.
 void fill_default(const RandomStream& stream, std::uint64_t first, std::size_t count, float bound, float* out) {
   std::size_t j = 0;
   for (; j < count && ((first + j) & 3) != 0; ++j) out[j] = default_element(stream, first + j, bound);
@@ -27,9 +27,9 @@ void fill_default(const RandomStream& stream, std::uint64_t first, std::size_t c
 }
 
 void drop_half_of_columns(const RandomStream& drops, std::uint64_t first, int rows, int cols, float* out) {
-  using Entry = std::pair<std::uint64_t, int>;  // priority, row: compared in this order
+  using Entry = std::pair<std::uint64_t, int>;  // (priority, row), compared in this order
   const int dropped = dropped_in_column(rows);
-  constexpr int kColumns = 8;  // columns at a time, because a line of memory holds several
+  constexpr int kColumns = 8;  // columns at a time, because a cache line holds several
   std::vector<Entry> entries(static_cast<std::size_t>(kColumns) * rows);
   for (int column = 0; column < cols; column += kColumns) {
     const int width = std::min(kColumns, cols - column);

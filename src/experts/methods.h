@@ -1,4 +1,4 @@
-// The ways to draw a library: one entry of the table in methods.cc each, and one of that in library_cuda.cu.
+// Methods that generate a library: each has one entry in the table in methods.cc, and one in that of library_cuda.cu.
 #pragma once
 
 #include "experts/elements.h"
@@ -14,11 +14,12 @@ struct MatrixDraw {
 
 struct LibraryMethod {
   const char* name;
-  // One expert's matrix on the CPU, whose first element has this number in its stream; runs on the calling thread.
+  // Fills one expert's matrix on the CPU; `first` is the position of its first element in the stream. Runs on the
+  // calling thread.
   void (*fill)(const MatrixDraw& draw, std::uint64_t first, float* out);
 };
 
-// The method of a library that can be; throws bad_input otherwise.
+// Returns the method of a valid specification; throws bad_input for an invalid one.
 const LibraryMethod& check_library(const LibrarySpec& spec);
 
 }  // namespace some

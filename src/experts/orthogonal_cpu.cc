@@ -1,6 +1,7 @@
-// Block Gram-Schmidt in the order fixed by orthogonal.h. A panel is kept as [tall][16] doubles: four vectors of four
-// lanes a row, each lane its own chain, so that vectors change nothing in the order of roundings. A matrix of 1024 x
-// 512 takes 1.1 GFLOP; three rows or columns at a time keep twelve chains going, which hides their latency.
+// Block Gram-Schmidt in the order fixed by orthogonal.h. A panel is stored as [tall][16] doubles: four vectors of four
+// lanes per row. Each lane is a separate chain, so vectorization does not change the order of roundings. A matrix of
+// 1024 x 512 takes 1.1 GFLOP; processing three rows or columns at a time keeps twelve chains in flight, which hides
+// their latency.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -69,7 +70,7 @@ void subtract(const Row* finished, int panels, int tall, int first, const Row* s
   for (int i = 0; i < Rows; ++i) p[first + i] = sum[i];
 }
 
-// Step 3. Lanes of columns up to j are computed along and not used: the chains of the others do not see them.
+// Step 3. Lanes of columns up to j are computed but not used: they do not affect the other chains.
 void orthonormalize_panel(Row* p, int tall, int width) {
   for (int j = 0; j < width; ++j) {
     double square = 0.0;

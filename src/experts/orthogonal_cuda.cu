@@ -1,7 +1,7 @@
 // Block Gram-Schmidt in double precision, with one matrix per block. Every number is one chain of fused multiply-adds
-// along one index (orthogonal.h), so threads own whole chains: in steps 1 and 2 each thread has 16 or 32 of them, while
-// step 3 has few and is bound by their latency. A matrix of 1024 x 512 takes 1.1 GFLOP, and the finished columns are
-// read 4 times per panel (256 MB in all, from L2 and device memory).
+// along one index (orthogonal.h), so each thread computes whole chains: in steps 1 and 2 each thread has 16 or 32 of
+// them, while step 3 has few and is bound by their latency. A matrix of 1024 x 512 takes 1.1 GFLOP, and the finished
+// columns are read 4 times per panel (256 MB in all, from L2 and device memory).
 #include <algorithm>
 
 #include "experts/orthogonal.h"
@@ -18,8 +18,8 @@ static_assert(width == 16);
 struct Problem {
   LibraryMatrix matrix;
   RandomStream stream;
-  std::int64_t part_begin;  // the first expert that is wanted
-  int first_expert;         // the first expert of a launch, counted from there
+  std::int64_t part_begin;  // first expert of the requested range
+  int first_expert;         // first expert of a launch, relative to part_begin
   int rows, cols, tall, wide;
   double* finished;    // [matrices, panels, tall, 16]
   double* projection;  // [matrices, panels * 16, 16], if it does not fit in shared memory
@@ -28,7 +28,7 @@ struct Problem {
   unsigned long long* hash;
 
   __device__ int panels() const { return (wide + width - 1) / width; }
-  // Where element (i, c) of the tall matrix is in the matrix as drawn.
+  // Returns the index of element (i, c) of the tall matrix in the stored matrix.
   __device__ std::int64_t place(int i, int c) const {
     return rows >= cols ? static_cast<std::int64_t>(i) * cols + c : static_cast<std::int64_t>(c) * cols + i;
   }
@@ -113,7 +113,8 @@ __device__ void subtract(const double* q, const double* s, int columns, int tall
   if (row < tall) subtract_rows<1>(q, s, columns, tall, row, threads, p);
 }
 
-// Step 3. The first warp computes both kinds of chains: a length, and the products with the columns to the right.
+// Step 3. The first warp computes both kinds of chains: the squared length, and the products with the columns to the
+// right.
 __device__ void orthonormalize_panel(double* p, int tall, int columns, double* line) {
   const int lane = static_cast<int>(threadIdx.x);
   for (int j = 0; j < columns; ++j) {
@@ -220,7 +221,7 @@ void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Bl
   problem.hash = hash;
   const std::int64_t panels = (problem.wide + width - 1) / width;
   const std::int64_t matrix_size = panels * problem.tall * width, projection_size = panels * width * width;
-  // Two matrices per multiprocessor at a time, within about 2 GiB of memory that is released before training begins.
+  // Two matrices per multiprocessor at a time, within about 2 GiB of memory, which is released before training begins.
   const std::int64_t together = std::clamp<std::int64_t>(
       (std::int64_t{1} << 31) / (matrix_size * 8), 1, std::min<std::int64_t>(experts, 2 * ctx.cuda->multiprocessors));
   const Tensor finished = Tensor::empty({together, matrix_size}, DType::f64, ctx.device);

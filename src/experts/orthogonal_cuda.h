@@ -1,4 +1,4 @@
-// Orthogonal experts on the GPU, in the order of roundings that orthogonal.h fixes. CUDA only.
+// Orthogonal experts on the GPU, in the order of roundings fixed by orthogonal.h. CUDA only.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace some::cuda {
 
-// Draws and orthonormalizes the matrices of [rows, cols] of these experts into `weights` ([experts, rows, cols],
+// Generates and orthonormalizes the [rows, cols] matrices of these experts into `weights` ([experts, rows, cols],
 // compute precision) and adds the elements' hashes to *hash (on the device).
 void fill_orthogonal(Context& ctx, LibraryMatrix matrix, RandomStream stream, Block experts, int rows, int cols,
                      const Tensor& weights, unsigned long long* hash);

@@ -15,13 +15,13 @@ namespace some {
 
 namespace {
 
-// The rows of one pass, and which of them are followed by a draw.
+// The rows of one forward pass, and the rows whose logits are needed.
 struct DecodeRows {
   std::vector<std::int32_t> tokens, slots, positions, wanted;
 };
 
-// Reads the rows; where keys learn, in pieces that end where an update is due. The attention cache stays valid across
-// updates: it holds keys and values of attention, not of experts.
+// Runs the model on rows of tokens; with key learning, in pieces that end at each update. The key/value cache stays
+// valid across updates: it holds attention keys and values, which do not depend on expert keys.
 class Reader {
  public:
   Reader(Model& model, const GenerateOptions& options, std::size_t slots)
@@ -42,14 +42,14 @@ class Reader {
     };
   }
 
-  // Puts rows that were read before back into the cache, at other positions. Nothing is learnt from them again.
+  // Reads earlier rows again at other positions, to refill the cache. Keys do not learn from them again.
   void read_again(const DecodeRows& rows) {
     if (rows.tokens.empty()) return;
     model_.context().arena->reset();
     model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, settings_);
   }
 
-  // say: for each text, how much of the answer the memory has.
+  // Enables the memory. `say` contains its mixture weights for each text.
   void remember(std::vector<std::vector<double>> say) {
     answers_.emplace(model_.context(), *options_.memory, std::move(say));
   }
@@ -101,11 +101,12 @@ class Reader {
   LayerObserver observe_;
   std::optional<KeyLearner> learner_;
   std::optional<MemoryPredictions> answers_;
-  std::int64_t seen_ = 0;  // tokens since the last update
+  std::int64_t seen_ = 0;  // tokens since the last key update
 };
 
-// Where the sequence begins from which token number `length` of a text is predicted: sequences begin every half
-// seq_len, and a token is predicted in the first that reaches it (Reading::evaluation in data/token_data.h).
+// Returns the beginning of the sequence that predicts token number `length` of a text. A sequence begins every half
+// seq_len, and each token is predicted in the first sequence that reaches it (Reading::evaluation in
+// data/token_data.h).
 std::size_t sequence_begin(std::size_t length, std::int64_t seq_len) {
   const auto whole = static_cast<std::size_t>(seq_len), step = std::max<std::size_t>(1, whole / 2);
   return length < whole ? 0 : ((length - whole) / step + 1) * step;
@@ -131,7 +132,7 @@ TokenId sample_token(const double* logits, int vocab, const GenerateOptions& opt
   for (std::size_t i = 0; i < order.size(); ++i)
     sum += weight[i] = std::exp((logits[order[i]] - largest) / options.temperature);
   if (options.top_p < 1) {
-    // The fewest likeliest tokens that hold top_p of the probability; at least one.
+    // The smallest set of most likely tokens with total probability top_p; at least one token.
     double held = 0;
     std::size_t n = 0;
     while (n < order.size() && (n == 0 || held < options.top_p * sum)) held += weight[n++];
@@ -219,9 +220,9 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
                  "the model's scores are no finite numbers any more: its checkpoint is of no use; look for an earlier "
                  "one with --checkpoint STEP");
       }
-      row_logits[pad] = -INFINITY;  // padding is no text
+      row_logits[pad] = -INFINITY;  // padding is never generated
       if (!options.stop_at_eos) row_logits[eos] = -INFINITY;
-      // The n-th token of a prompt always uses the same random number, whatever else is generated beside it.
+      // The n-th token of a prompt always uses the same random number, whatever other prompts are in the batch.
       const RandomStream stream = random_stream(options.seed, fmt::format("generate.{}", options.first + active[row]));
       const TokenId token = sample_token(row_logits, vocab, options, stream.uniform(one.tokens.size()));
       if (token == eos) {

@@ -1,4 +1,4 @@
-// Text from a trained model: batches of prompts, temperature, top-k, top-p, a seed, a key/value cache.
+// Text generation from a trained model: batched prompts, temperature, top-k, top-p, seed, key/value cache.
 #pragma once
 
 #include <cstdint>
@@ -13,46 +13,47 @@
 namespace some {
 
 struct GenerateOptions {
-  double temperature = 0.8;  // 0: always the likeliest token
-  int top_k = 0;             // 0: all
-  double top_p = 1.0;        // 1: all
+  double temperature = 0.8;  // 0: always the most likely token
+  int top_k = 0;             // 0: all tokens
+  double top_p = 1.0;        // 1: all tokens
   std::uint64_t seed = 0;
-  std::size_t first = 0;  // number of the first prompt, where many are written in several calls
+  std::size_t first = 0;  // index of the first prompt, if the prompts are split over several calls
   std::int64_t max_tokens = 200;
   bool stop_at_eos = true;
-  // A text longer than the model's seq_len goes on with a sliding context, as evaluation reads long documents: when a
-  // sequence is full its first half is dropped and the rest is read again. false: it ends there.
+  // Continues beyond seq_len with a sliding context, in the same way as evaluation reads long documents: when a
+  // sequence is full, its first half is dropped and the rest is read again. false: the text ends there.
   bool slide = true;
-  std::function<bool()> stop;     // asked after every token; true ends all texts where they are
+  std::function<bool()> stop;     // called after every token; true ends all texts
   double router_temperature = 0;  // 0: eval_temp
-  // Keys go on learning from what is read and written (spec 7): an update after every adapt_window tokens of all
-  // prompts together. 0: frozen.
+  // Keys keep learning from the text read and generated (spec 7): one update per adapt_window tokens over all prompts.
+  // 0: frozen keys.
   std::int64_t adapt_window = 0;
-  std::string adapt_rules;      // "alpha,beta,delta" in any choice; empty: as the run was trained
-  std::int64_t adapt_step = 0;  // updates of the run so far
-  LayerObserver look;           // told of every layer's choices for the tokens just read; may be empty
-  // A memory has its say in every token. It hears each prompt first, so that its weight is what it has earned there.
+  std::string adapt_rules;      // any subset of "alpha,beta,delta"; empty: the rules of training
+  std::int64_t adapt_step = 0;  // number of updates so far, including those of training
+  LayerObserver look;           // receives the routing of every layer for the tokens just read; may be empty
+  // A memory that is mixed into every prediction. It reads each prompt first, which determines its mixture weight.
   Memory* memory = nullptr;
 };
 
 struct Generated {
   std::vector<TokenId> prompt;
-  std::vector<TokenId> tokens;  // the new ones, without EOS
+  std::vector<TokenId> tokens;  // the new tokens, without EOS
   std::string text;             // prompt and continuation, decoded together
-  std::string stopped;  // "eos", "length" (max_tokens), "asked" (by `stop`) or "context" (full, and not to slide)
+  std::string stopped;  // "eos", "length" (max_tokens), "asked" (by `stop`) or "context" (full, without sliding)
 };
 
-// Told of each new token of each prompt, for showing text as it comes.
+// Receives each new token of each prompt, for streaming output.
 using TokenObserver = std::function<void(std::size_t prompt, TokenId token)>;
 
-// One continuation a prompt. A prompt without a single token is bad input, and so is one that fills the model's
-// seq_len where the context does not slide.
+// Generates one continuation per prompt. bad_input for a prompt without tokens, and for one that fills the model's
+// seq_len if the context does not slide.
 std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                 const GenerateOptions& options, const TokenObserver& observe = {});
 
-void check(const GenerateOptions& options);  // bad_input where a number makes no sense
+void check(const GenerateOptions& options);  // bad_input if an option is out of range
 
-// One draw from logits; pure function of (logits, options, stream, position). Exposed for tests.
+// Samples a token from logits; a pure function of its arguments. `uniform` is a random number in [0, 1). Exposed for
+// tests.
 TokenId sample_token(const double* logits, int vocab, const GenerateOptions& options, double uniform);
 
 }  // namespace some

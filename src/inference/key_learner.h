@@ -1,5 +1,5 @@
-// Keys that go on learning while a trained model is used (spec 7): the update of spec 4 on what the model reads,
-// weights as they are.
+// Key learning during inference (spec 7): applies the key update of spec 4 to the text that the model reads, with fixed
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace some {
 
-// The run's settings with only the named rules switched on: "alpha,beta,delta,balance" in any choice. Empty: as the run
-// was trained.
+// Returns the settings of the run with only the listed rules enabled: any subset of "alpha,beta,delta,balance". Empty:
+// the rules of training.
 KeySettings choose_rules(const KeySettings& settings, const std::string& rules);
-// The rules that are on, "alpha,beta"; "none" without any.
+// Returns the enabled rules as "alpha,beta"; "none" if there are none.
 std::string rules_text(const KeySettings& settings);
 
-// What the update changes, kept so that it can be put back or compared.
+// Copy of all state that key updates change, for comparison and restoring.
 class KeySnapshot {
  public:
   explicit KeySnapshot(Model& model);
   void restore(Model& model) const;
-  bool identical(Model& model) const;  // all of it, to the bit
+  bool identical(Model& model) const;  // true if all of the state is bit-identical
   struct Distance {
     double mean = 0, most = 0;
   };
-  Distance distance(Model& model, int layer) const;  // of the keys now from those kept
+  Distance distance(Model& model, int layer) const;  // distance of the current keys from the stored ones
 
  private:
   struct One {
@@ -39,25 +39,27 @@ class KeySnapshot {
 
 class KeyLearner {
  public:
-  // step: updates of the run so far; the numbers drawn for rebirth and for update_fraction go on from there.
+  // `step` is the number of updates so far, including those of training; it continues the random streams of rebirth and
+  // update_fraction.
   KeyLearner(Model& model, const KeySettings& settings, std::int64_t step);
-  ~KeyLearner();  // the model's own settings come back
+  ~KeyLearner();  // restores the key settings of the model
   KeyLearner(const KeyLearner&) = delete;
   KeyLearner& operator=(const KeyLearner&) = delete;
 
-  // Takes in the rows of one pass, layer by layer, from an observer. targets: rows with a negative one do not take
-  // part; null: all do.
+  // Accumulates the rows of one pass of a layer; called by a layer observer. Rows with a negative target are excluded;
+  // targets == null includes all rows.
   void observe(int layer, const RouterTape& tape, const Tensor* targets);
-  // The pass is over; so many rows were in it.
+  // Ends a pass with this many rows.
   void pass_done(std::int64_t rows) { rows_ += rows; }
-  // The update on everything taken in since the last one. Annealing is at its end: training is over.
+  // Applies one update for everything observed since the last one. Annealing is at its end value, because training is
+  // over.
   void update();
   std::int64_t updates() const { return updates_; }
 
  private:
   Model& model_;
   KeySettings own_;
-  std::vector<KeyPlan> plans_;  // of the next update
+  std::vector<KeyPlan> plans_;  // for the next update
   std::int64_t step_, updates_ = 0, rows_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Making the key store's tensors: the same on every device, because they are drawn on the CPU.
+// Creates the tensors of the key store. They are drawn on the CPU, so that all devices start from the same bits.
 #include "keys/key_store.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// The additive sums of spec 4 on the CPU. Choices are sorted by expert and slot, so that every sum has one owner and is
-// added up in the order of the tokens, whatever the number of threads; in double precision, rounded once a call.
+// The additive sums of spec 4 on the CPU. Choices are sorted by (expert, slot), so that each sum has one owner and is
+// accumulated in token order, independent of the number of threads; in double precision, rounded once per call.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -12,8 +12,8 @@
 namespace some::cpu {
 namespace {
 
-// How many of `items` make a piece that is worth giving to a thread; many pieces where there is much work, because
-// experts are used unevenly. Each item is summed by itself, so this decides nothing but speed.
+// Returns the number of items per chunk. Large work is split into many chunks, because experts are used unevenly. Each
+// item is summed separately, so the chunk size affects only speed.
 std::int64_t grain(std::int64_t items, std::int64_t work) {
   const std::int64_t pieces = std::clamp<std::int64_t>(work / (1 << 15), 1, 256);
   return (items + pieces - 1) / pieces;
@@ -60,12 +60,12 @@ Choices sort_choices(Context& ctx, const LayerChoices& layer, const Tensor* targ
   for (std::int64_t p = 0; p < choices.positions; ++p) {
     for (std::int64_t i = 0; i < slots; ++i) token[offset[index[taking[p] * slots + i] * slots + i]++] = taking[p];
   }
-  for (std::int64_t b = experts * slots; b > 0; --b) offset[b] = offset[b - 1];  // filling moved every start to its end
+  for (std::int64_t b = experts * slots; b > 0; --b) offset[b] = offset[b - 1];  // the fill moved each start to its end
   offset[0] = 0;
   return choices;
 }
 
-// sums += the queries of `count` tokens; four at a time, so that the running sum is not the limit.
+// sums += the queries of `count` tokens; four at a time, so that the chain of additions is not the bottleneck.
 template <typename T>
 void add_queries(const T* query, std::int64_t d, const std::int32_t* tokens, std::int64_t count, double* running,
                  T* sums) {
@@ -106,7 +106,7 @@ void add_slot_sums(Context& ctx, const Tensor& query, const Choices& choices, st
                   });
 }
 
-// Gate sums and the counts of experts chosen together: each expert writes its own row.
+// Computes gate sums and counts of experts chosen together: each expert writes its own row.
 template <typename T>
 void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choices, std::int64_t experts, bool pairs,
                      KeySums& sums) {
@@ -125,7 +125,7 @@ void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choice
         for (std::int64_t other = 0; other < slots; ++other) ++together[index[first + other]];
       }
     }
-    if (pairs) together[e] = 0;  // e with itself was counted along
+    if (pairs) together[e] = 0;  // e paired with itself was counted too
     T& sum = sums.gate_sums.data<T>()[e];
     sum = static_cast<T>(static_cast<double>(sum) + weight);
   };
@@ -135,15 +135,14 @@ void add_expert_sums(Context& ctx, const Routing& routing, const Choices& choice
                   });
 }
 
-// Keeps the E smallest priorities of those kept so far and those of this call.
+// Keeps the E smallest priorities of the previous sample and this call.
 template <typename T>
 void add_sample(Context& ctx, const LayerChoices& layer, const Choices& choices, KeySums& sums) {
   const Tensor& query = layer.query;
   const PhoenixRule::Plan& plan = layer.plan;
   const std::int64_t d = query.dim(1), room = sums.sample_priority.elements();
   std::int64_t* priority = sums.sample_priority.data<std::int64_t>();
-  using Candidate =
-      std::pair<std::int64_t, std::int64_t>;  // priority; place in the list so far, or room + row of this call
+  using Candidate = std::pair<std::int64_t, std::int64_t>;  // priority; index in the previous sample, or room + row
   std::vector<Candidate> candidates;
   candidates.reserve(static_cast<std::size_t>(room + choices.positions));
   for (std::int64_t n = 0; n < room && priority[n] != kNoSample; ++n) candidates.emplace_back(priority[n], n);
@@ -196,7 +195,7 @@ void merge_two(Context& ctx, const KeySums& earlier, KeySums& sums) {
   const std::int64_t *first = earlier.sample_priority.data<std::int64_t>(), *second = own_priority.data<std::int64_t>();
   const T *first_row = earlier.sample_queries.data<T>(), *second_row = own_queries.data<T>();
   for (std::int64_t place = 0; place < room; ++place) {
-    // Neither list runs out before the other place is filled: each has room for all.
+    // Neither list is exhausted before all places are filled: each has `room` entries.
     const bool from_first = *first <= *second;
     sums.sample_priority.data<std::int64_t>()[place] = from_first ? *first : *second;
     std::copy_n(from_first ? first_row : second_row, d, sums.sample_queries.data<T>() + place * d);

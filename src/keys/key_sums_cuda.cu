@@ -14,9 +14,9 @@ constexpr int threads = 512;
 constexpr int max_shared_experts = 96;  // up to here the pair counts fit in a block's shared memory
 constexpr int max_layers = 12;          // per launch: their descriptions are kernel arguments, limited to 4 KB
 constexpr std::int64_t max_scratch = std::int64_t{128} << 20;  // bytes of partial sums held at a time
-constexpr int max_listed = 8192;  // up to so many (expert, slot) pairs a counting sort is used, beyond that CUB
+constexpr int max_listed = 8192;  // up to this many (expert, slot) pairs a counting sort is used, beyond that CUB
 
-// One layer's choices, and what is computed from them.
+// Expert choices of one layer, and what is computed from them.
 struct Batch {
   const std::int32_t* indices;
   const float *gates, *query;
@@ -26,17 +26,17 @@ struct Batch {
   PaceRule::Plan pace;
   RandomStream sample;
   std::int64_t first_position;
-  std::int32_t *keys, *items;     // of every choice, before sorting; the counting sort needs no items (null)
-  std::int32_t *counts, *starts;  // of the counting sort; null if CUB sorts
+  std::int32_t *keys, *items;     // of each choice, before sorting; the counting sort needs no items (null)
+  std::int32_t *counts, *starts;  // for the counting sort; null if CUB sorts
   std::int32_t *sorted_keys, *sorted_items;
   unsigned long long* positions;         // from here on: the sums
-  std::int32_t *together, *slot_counts;  // together is null if no rule asks which experts were chosen together
+  std::int32_t *together, *slot_counts;  // together is null if no rule needs it
   float *gate_sums, *query_sums;
 
   __device__ bool takes(std::int64_t row) const {
     return (targets == nullptr || targets[row] >= 0) && pace.takes_part(first_position + row);
   }
-  // The sort key is expert*top_k + slot. Rows that do not take part get an expert of their own, after all the others.
+  // The sort key is expert*top_k + slot. Rows that do not take part get an extra expert number, after all others.
   __host__ __device__ int keys_end() const { return experts * top_k; }
   __host__ __device__ int all_keys() const { return (experts + 1) * top_k; }
 };
@@ -47,7 +47,7 @@ struct Batches {
 static_assert(sizeof(Batches) <= 4000);
 
 // Block (x, y) handles share x of the tokens of layer y. It writes the sort key of every choice and how many of each
-// key the block has (counts: [blocks, all_keys], skipped when null), and adds to the number of positions and to the
+// key the block has (counts: [blocks, all_keys], skipped if null), and adds to the number of positions and to the
 // counts of experts chosen by the same token. All of these are integers, so atomic additions give the same result in
 // any order.
 __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_constant__ Batches batches) {
@@ -75,7 +75,8 @@ __global__ void __launch_bounds__(threads) list_choices_kernel(const __grid_cons
     for (int j = 0; j < i && pairs_wanted; ++j) {
       int pair = -1;
       if (takes && chosen[i] != chosen[j]) pair = min(chosen[i], chosen[j]) * experts + max(chosen[i], chosen[j]);
-      // Neighbouring tokens often choose alike (padding always does), so equal pairs in a warp share one addition.
+      // Neighboring tokens often choose the same experts (padding always does), so equal pairs in a warp share one
+      // addition.
       const unsigned alike = __match_any_sync(full_warp, pair);
       if (pair < 0 || __ffs(static_cast<int>(alike)) - 1 != static_cast<int>(threadIdx.x) % warp_size) continue;
       if (pairs_in_shared) {
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batc
   const int keys = batch.all_keys();
   __shared__ std::int32_t warp_totals[warp_size];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
-  std::int32_t before = 0;  // choices of the keys handled in earlier rounds
+  std::int32_t before = 0;  // choices of the keys handled in earlier iterations
   for (int base = 0; base < keys; base += 1024) {
     const int key = base + static_cast<int>(threadIdx.x);
     std::int32_t total = 0;
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(1024) scan_kernel(const __grid_constant__ Batc
 // Launched with the blocks of list_choices_kernel. The sort is stable: within a key, a choice comes after those of
 // earlier blocks, of earlier warps and of earlier lanes.
 __global__ void __launch_bounds__(threads) place_kernel(const __grid_constant__ Batches batches) {
-  extern __shared__ unsigned short in_warp[];  // [warps, E + 1]: choices of each expert, for the slot at hand
+  extern __shared__ unsigned short in_warp[];  // [warps, E + 1]: choices of each expert, for the current slot
   const Batch& batch = batches.layer[blockIdx.y];
   const std::int32_t *keys = batch.keys, *counts = batch.counts, *starts = batch.starts;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size,
@@ -187,8 +188,8 @@ __device__ int first_not_below(const std::int32_t* keys, int count, std::int32_t
   return low;
 }
 
-// Block (e, y) counts the choices in each slot of expert e of layer y and sums their gates. Where starts is null, a
-// binary search finds where each key begins.
+// Block (e, y) counts the choices in each slot of expert e of layer y and sums their gates. If starts is null, a binary
+// search finds the first choice of each key.
 __global__ void __launch_bounds__(1024) expert_sums_kernel(const __grid_constant__ Batches batches) {
   const Batch& batch = batches.layer[blockIdx.y];
   const std::int32_t* starts = batch.starts;
@@ -213,7 +214,8 @@ __global__ void __launch_bounds__(1024) expert_sums_kernel(const __grid_constant
   if (threadIdx.x == 0) batch.gate_sums[blockIdx.x] = static_cast<float>(batch.gate_sums[blockIdx.x] + sum);
 }
 
-// Candidates for rebirth: those kept so far (items 0 to room-1), followed by the rows of this call (room + row).
+// Lists candidates for rebirth: the previous sample (items 0 to room-1), followed by the rows of this call (room +
+// row).
 __global__ void __launch_bounds__(threads)
     list_candidates_kernel(Batch batch, const long long* kept, int room, long long* priorities, std::int32_t* items) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -245,8 +247,8 @@ __global__ void __launch_bounds__(128)
     merge_samples_kernel(const long long* earlier, const float* earlier_rows, const long long* later,
                          const float* later_rows, int room, int d, long long* priorities, float* rows) {
   const int place = blockIdx.x;
-  // How many of the first `place` entries come from the earlier list: the smallest i such that its entry i belongs
-  // behind the first place - i entries of the later one.
+  // Binary search for the number of the first `place` entries that come from the earlier list: the smallest i such that
+  // its entry i belongs after the first place - i entries of the later list.
   int low = 0, high = place;
   while (low < high) {
     const int i = (low + high) / 2;

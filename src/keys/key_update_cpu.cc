@@ -1,6 +1,6 @@
-// The key update of spec 4 on the CPU: the sums of a step in, the moved keys out. Rows are kept in double precision
-// from the first movement to the last and rounded once. Every expert's row is computed by one thread in a fixed order,
-// so the number of threads changes nothing.
+// The key update of spec 4 on the CPU. Rows are kept in double precision from the first movement to the last and
+// rounded once. Each expert's row is computed by one thread in a fixed order, so the result does not depend on the
+// number of threads.
 #include <algorithm>
 #include <cstdint>
 
@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kPieceWork = 1 << 15;
 
-// Pieces of about the same work, whose borders depend on the shapes alone; small stores are not worth waking threads
-// for.
+// Splits the experts into chunks of about equal work; chunk borders depend only on shapes. Small stores are not worth
+// waking threads for.
 template <typename Body>
 void for_each_expert(Context& ctx, std::int64_t experts, std::int64_t work_each, Body&& body) {
   parallel_chunks(*ctx.threads, experts, std::max<std::int64_t>(1, kPieceWork / work_each),

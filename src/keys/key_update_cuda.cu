@@ -1,5 +1,5 @@
 // The key update of spec 4 on the GPU: three small kernels, and a fourth if a rule acts on the stored keys. Nothing is
-// read back: even whether any position took part is checked on the device. As on the CPU, rows stay in double precision
+// read back; even whether any position took part is checked on the device. As on the CPU, rows stay in double precision
 // from the first movement to the last. One layer does not fill the GPU, so every kernel handles several.
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// The threads of a block work on one key together.
+// All threads of a block work on one key together.
 struct BlockLanes {
   static constexpr bool serial = false;
   double* shared;  // [warp_size]
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(threads) move_kernel(const __grid_constant__ L
   Rules::move(key);
 }
 
-// Block (x, y, z) lets the peers of experts 8x to 8x+7 of layer z pull on them, in columns 128y to 128y+127. The last
-// block in x surveys the layer instead, which takes no more than the experts' counts.
+// Block (x, y, z) applies peer pull to experts 8x to 8x+7 of layer z, in columns 128y to 128y+127. The last block in x
+// surveys the layer instead, which reads only the experts' counts.
 __global__ void __launch_bounds__(pull_columns) pull_kernel(const __grid_constant__ Layers layers) {
   __shared__ double shared[warp_size];
   const Layer& layer = layers.layer[blockIdx.z];

@@ -55,7 +55,7 @@ std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int 
   const double tokens = static_cast<double>(indices.size()) / top_k;
   std::vector<Clique> cliques;
   for (const auto& [experts, count] : seen) cliques.push_back({experts, static_cast<double>(count) / tokens});
-  // Equal shares keep the order of the map: by expert numbers.
+  // Ties keep the order of the map: by expert numbers.
   std::stable_sort(cliques.begin(), cliques.end(), [](const Clique& a, const Clique& b) { return a.share > b.share; });
   if (cliques.size() > most) cliques.resize(most);
   return cliques;

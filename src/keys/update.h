@@ -1,4 +1,4 @@
-// A layer in the middle of an update, as the rules see it on either device.
+// Pointers to the data of a layer during an update, as the rules use them on both devices.
 #pragma once
 
 #include "core/error.h"
@@ -15,8 +15,8 @@ struct UpdatedLayer : Rules::Memories<T> {
   const T *gate_sums, *query_sums, *sample_queries;
   T *keys, *usage, *mass;
   std::int64_t* counts;
-  double* moved;   // [E, size]: the rows when each key has moved by itself
-  double* pulled;  // [E, size]: the rows when they have pulled one another; the same memory where they do not
+  double* moved;   // [E, size]: rows after each key's own movement
+  double* pulled;  // [E, size]: rows after peer pull; the same memory as `moved` if there is no pull
 
   SOME_HD std::int64_t chosen(std::int64_t expert) const {  // c[e], before the factor
     std::int64_t total = 0;
@@ -26,7 +26,7 @@ struct UpdatedLayer : Rules::Memories<T> {
   }
 };
 
-// Takes scratch memory.
+// Collects the pointers for an update. Takes scratch memory.
 template <typename T>
 UpdatedLayer<T> open_update(Context& ctx, const LayerUpdate& update) {
   KeyState& state = *update.state;

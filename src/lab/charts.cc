@@ -41,7 +41,7 @@ double steps_per_epoch(const RunHistory& run) {
   return last == nullptr || last->epoch <= 0 ? 0 : static_cast<double>(last->step) / last->epoch;
 }
 
-// The published numbers, at the steps where this run's epochs end.
+// Returns the published numbers as points, at the steps where this run's epochs end.
 json published_points(const RunGroup& group, const std::string& measure) {
   json points = json::array();
   const double per_epoch = steps_per_epoch(group.first());
@@ -74,7 +74,7 @@ Chart loss_chart(const RunGroup& group) {
     add_series(spec, fmt::format("validation, seed +{}", group.runs[i].found.identity.seed), "seed",
                eval_points(group.runs[i], [](const EvalPoint& e) { return e.headline; }));
   }
-  // A run of another size or text is no replay: published points would only flatten its own curves.
+  // A run with another size or text is not a reproduction: published points would only flatten its own curves.
   if (group.comparable()) {
     add_series(spec, "published training", "published-train", published_points(group, "train"));
     add_series(spec, "published validation", "published-valid", published_points(group, "val"));
@@ -87,7 +87,7 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   const RunHistory& run = group.first();
   json spec = lines("step", entropy ? "entropy of usage, bits" : "Gini of usage");
   const std::size_t layers = run.evaluations.empty() ? 0 : run.evaluations.front().layers.size();
-  // Where the training lines tell too, the way between two evaluations is seen.
+  // Training lines with Gini values add points between two evaluations.
   std::vector<const TrainPoint*> between;
   for (const TrainPoint& point : run.train) {
     if (point.gini.size() == layers) between.push_back(&point);
@@ -124,8 +124,8 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
 
 namespace {
 
-// A run that went astray would press all others together in a drawing. The loss above which a run is left outside of
-// it, where there is such a run.
+// Returns the loss above which runs are omitted from a chart, because a diverged run would compress all other curves;
+// none if there is no such run.
 std::optional<double> astray_above(const std::vector<const RunGroup*>& groups) {
   std::vector<double> losses;
   for (const RunGroup* group : groups) {
@@ -140,7 +140,7 @@ std::optional<double> astray_above(const std::vector<const RunGroup*>& groups) {
   return losses.back() > limit && near > 2 ? std::optional(limit) : std::nullopt;
 }
 
-// The end of an axis that holds the value: a round number.
+// Rounds up to a round end of an axis.
 double round_end(double value) { return std::ceil(20 * value) / 20; }
 
 std::string astray_note(const std::vector<const RunGroup*>& groups, double limit) {

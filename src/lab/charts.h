@@ -1,4 +1,4 @@
-// The drawings of a report, as data for the page's script (web/src/charts.js).
+// Charts of a report, as data for the page's script (web/src/charts.js).
 #pragma once
 
 #include <vector>
@@ -8,16 +8,16 @@
 
 namespace some {
 
-// Loss of training and validation over the steps of a run, other seeds and the published numbers beside it.
+// Training and validation loss over the steps of a run, together with other seeds and the published values.
 Chart loss_chart(const RunGroup& group);
-// Gini (or entropy) of every layer over the steps, the published number of the middle layer beside it.
+// Gini (or entropy) of every layer over the steps, together with the published value of the middle layer.
 Chart layer_chart(const RunGroup& group, bool entropy);
-// The validation loss of several experiments over the epochs.
+// Validation loss of several experiments over the epochs.
 Chart comparison_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
-// Curves of single runs over one another, by their steps; a run without points is left out.
+// Overlaid loss curves of single runs by step; runs without points are omitted.
 Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_byte);
 Chart overlaid_training(const std::vector<const RunHistory*>& runs);
-// The final loss over real tokens of several experiments, a dot a run.
+// Final loss over non-padding tokens of several experiments, one dot per run.
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups);
 
 }  // namespace some

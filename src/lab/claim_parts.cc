@@ -27,7 +27,7 @@ std::optional<double> final_gini(const RunHistory& run) { return gini_at(run, ru
 
 std::optional<double> seconds_a_step(const RunHistory& run) { return run.measured_once("step_seconds"); }
 
-// What is asked of one run, at its end.
+// Returns the measure of a run at its end.
 Measure measure_of(Asked kind) {
   switch (kind) {
     case Asked::bits: return final_bits;
@@ -37,7 +37,7 @@ Measure measure_of(Asked kind) {
   }
 }
 
-// The number of the group's run of this seed, or of its mean where it has none.
+// Returns the value of the group's run with this seed, or the group's mean if it has none.
 std::optional<double> of_seed(const RunGroup& group, int seed, const Measure& measure) {
   for (const RunHistory& run : group.runs) {
     if (run.found.identity.seed == seed) {
@@ -48,7 +48,7 @@ std::optional<double> of_seed(const RunGroup& group, int seed, const Measure& me
   return spread.count == 0 ? std::nullopt : std::optional(spread.mean);
 }
 
-// How far the run ended above the number published for it.
+// Returns the difference between the run's value and the published one at the last published epoch.
 std::optional<double> above_published(const RunGroup& group, const RunHistory& run) {
   const Published* published = group.published();
   if (published == nullptr || published->epochs.empty() || !group.comparable()) return std::nullopt;
@@ -59,7 +59,7 @@ std::optional<double> above_published(const RunGroup& group, const RunHistory& r
   return *here - told->second;
 }
 
-// How far the run has come since its first evaluation.
+// Returns the change between the first and the last evaluation.
 std::optional<double> change(const RunHistory& run, Asked kind) {
   if (run.evaluations.size() < 2) return std::nullopt;
   const EvalPoint &first = run.evaluations.front(), &last = run.evaluations.back();
@@ -81,14 +81,14 @@ std::optional<double> value_of(const ClaimPart& part, const Groups& groups, cons
   if (!here || !there) return std::nullopt;
   switch (part.measure) {
     case Asked::time:
-      // Times of two devices say nothing of two runs.
+      // Times on different devices are not comparable.
       if (run.timing.device != against->first().timing.device || *there <= 0) return std::nullopt;
       return *here / *there;
     case Asked::gain: {
       const RunGroup *rival = find(groups, part.than.at(0)), *base = find(groups, part.than.at(1));
       if (rival == nullptr || base == nullptr) return std::nullopt;
       const auto reached = of_seed(*rival, seed, measure), from = of_seed(*base, seed, measure);
-      if (!reached || !from || *from <= *reached) return std::nullopt;  // no gain to be a share of
+      if (!reached || !from || *from <= *reached) return std::nullopt;  // no reference gain
       return (*there - *here) / (*from - *reached);
     }
     default: return *here - *there;
@@ -102,7 +102,7 @@ std::string number(const ClaimPart& part, double value) {
   return fmt::format("{:+.{}f}", value, part.measure == Asked::gini ? 3 : 4);
 }
 
-// A bound as it was given: no digits that nobody meant.
+// Formats a bound as given, without extra digits.
 std::string bound(const ClaimPart& part, double value) {
   return is_ratio(part) || value == 0 ? fmt::format("{:g}", value) : fmt::format("{:+g}", value);
 }

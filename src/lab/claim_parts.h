@@ -1,4 +1,4 @@
-// What a claim comes to, number by number, held against the runs that are there.
+// Evaluation of the parts of a claim on the available runs.
 #pragma once
 
 #include <string>
@@ -11,22 +11,23 @@ namespace some {
 
 enum class Verdict { unknown, holds, open, fails };
 
-// One part of a claim: a value for every seed of its run. Runs of one seed are held against each other; where the other
-// side lacks the seed, its mean stands in.
+// One part of a claim: one value per seed of its run. Runs with the same seed are compared; if the other side does not
+// have the seed, its mean is used.
 struct PartResult {
   std::vector<double> values;
-  std::size_t met = 0;  // of them, those that are within the bounds
-  int fewest = 0;       // seeds of any run that it was worked out from
+  std::size_t met = 0;  // number of values within the bounds
+  int fewest = 0;       // smallest number of seeds among the runs involved
 
-  // As claimed where every seed is, not so where none is.
+  // Returns `holds` if every seed is within the bounds, `fails` if none is.
   Verdict verdict() const;
   bool once() const { return values.size() == 1; }
 };
 
-// Without values where a run is not there or does not have the number.
+// Evaluates one part; without values if a run is missing or does not have the number.
 PartResult evaluate_part(const ClaimPart& part, const std::vector<const RunGroup*>& groups);
 
-// "loss of knob-lora against study-experts-32-k4", "below -0.05", "-0.1160 (-0.1380 to -0.1010)", "in 2 of 3 seeds"
+// Texts for tables: "loss of knob-lora against study-experts-32-k4", "below -0.05", "-0.1160 (-0.1380 to -0.1010)", "in
+// 2 of 3 seeds"
 std::string measured_words(const ClaimPart& part);
 std::string wanted_words(const ClaimPart& part);
 std::string value_words(const ClaimPart& part, const PartResult& result);

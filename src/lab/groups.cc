@@ -48,7 +48,7 @@ Departure RunGroup::departure() const {
                            r.data.train_stories, r.train.batch * r.train.accumulate, r.train.epochs, r.train.max_steps);
   };
   if (size(run) != size(*file)) return Departure::other_size;
-  // The same file may lie elsewhere on another machine.
+  // The same file may have another path on another machine.
   const auto name = [](const Recipe& r) { return fs::path(r.data.train).filename(); };
   return name(run) == name(*file) ? Departure::none : Departure::other_text;
 }

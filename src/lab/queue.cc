@@ -19,18 +19,18 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// Thrown out of the preparation of data when a signal came: nothing of the run exists yet, so nothing is saved.
+// Thrown during data preparation when a signal arrives: nothing of the run exists yet, so nothing is saved.
 struct StoppedWhilePreparing {
   int signal;
 };
 
-// Settings that may differ between two sittings of one run.
+// True for settings that may change when a run is resumed.
 bool belongs_to_the_machine(const std::string& setting) {
   return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
          setting.starts_with("train.precision") || setting.starts_with("train.expert_ranks");
 }
 
-// What is missing of a recipe's text; empty when it is there.
+// Returns what is missing from a recipe's text; none if it is complete.
 std::optional<Error> missing_text(const Recipe& of_run) {
   if (!of_run.stages.empty()) {
     for (const Recipe& stage : stage_recipes(of_run)) {
@@ -61,11 +61,11 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     bad_input(Code::option_conflict,
               "{}: its stages have texts of their own, --data would give one to all; say stage.1.data.train=FILE",
               name);
-  // Stages are about different texts: each gets a domain of its own.
+  // Stages need different texts: each gets a separate built-in domain.
   for (std::size_t i = 0; options.builtin && i < recipe.stages.size(); ++i) {
     for (auto& [key, value] : recipe.stages[i].settings) {
       if ((key == "data.train" || key == "data.valid") && !is_builtin(std::get<std::string>(value)))
-        value = "builtin:" + story_domains().at(i % (story_domains().size() - 1));  // the last is a mixture
+        value = "builtin:" + story_domains().at(i % (story_domains().size() - 1));  // the last domain is a mixture
     }
   }
   if (options.builtin && !is_builtin(recipe.data.train)) {
@@ -84,7 +84,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
     recipe.train.max_steps = *options.max_steps;
     if (*options.max_steps > 0) recipe.train.warmup_steps = std::min(recipe.train.warmup_steps, *options.max_steps);
   }
-  // Overrides come last: what is asked for explicitly is not scaled.
+  // Overrides come last: explicit values are not scaled.
   recipe = override_recipe(recipe, run.name, options.overrides);
   recipe.seed += static_cast<std::uint64_t>(seed);
   recipe.model.seed = recipe.seed;
@@ -96,8 +96,8 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   return run;
 }
 
-// A folder of this name may hold a run with other settings, left by another command: neither skipping it nor going on
-// with it would be what was asked for.
+// Throws if the folder holds a run with other settings, left by another command: neither skipping nor resuming it would
+// be what was requested.
 void check_same_settings(const PlannedRun& run) {
   std::string differing;
   for (const std::string& difference : recipe_differences(read_run_recipe(run.folder), run.recipe)) {
@@ -112,8 +112,8 @@ void check_same_settings(const PlannedRun& run) {
   }
 }
 
-// Lists and reports made later read it. Nothing of the run itself hangs on it: where it cannot be written (a full or
-// read-only disk), the queue goes on.
+// Records the run's identity for later lists and reports. The run does not depend on it: if it cannot be written (a
+// full or read-only disk), the queue continues.
 void remember(const PlannedRun& run, const Log& log, const std::string& failure = "") {
   try {
     const auto known = find_run(run.folder, log);
@@ -124,7 +124,7 @@ void remember(const PlannedRun& run, const Log& log, const std::string& failure 
   }
 }
 
-// What is to be done with a run, as its folder has it.
+// Action required for a run, derived from its folder.
 enum class Work { nothing, begin, go_on };
 
 Work look_at(const PlannedRun& run, const Log& log) {
@@ -140,7 +140,7 @@ Work look_at(const PlannedRun& run, const Log& log) {
   return state == RunState::interrupted ? Work::go_on : Work::begin;
 }
 
-// One run, on the ranks of a team, which all call this. Only the first of them looks into folders and speaks.
+// Processes one run; collective over the ranks of a team. Only the team's first rank inspects folders and prints.
 class Doing {
  public:
   Doing(const PlannedRun& run, std::size_t place, const QueueHooks& hooks, const Group& team)
@@ -176,9 +176,9 @@ class Doing {
  private:
   const Log& log() const { return hooks_.train.log; }
 
-  // Of a run whose training is over: one that was stopped while its memory was built.
+  // Completes the memory of a trained run that was stopped while the memory was built.
   void finish_memory() {
-    // Where the checkpoints were removed to save room, nothing can be read.
+    // Impossible if the checkpoints were removed to save space.
     if (run_.recipe.memory.slots == 0 || list_checkpoints(run_.folder).empty()) return;
     attempt([&] {
       remember_result(entry_.result, run_.folder, run_.resume_changes, train_hooks(), false);
@@ -199,14 +199,14 @@ class Doing {
       train.remember = {};
       return train;
     }
-    // The folder exists from the first step on.
+    // The folder exists after the first step.
     train.step = [this](const TrainProgress& progress) {
       if (!identified_) remember(run_, log());
       identified_ = true;
       if (hooks_.train.step) hooks_.train.step(progress);
     };
     train.prepare = [this](const std::string& what, std::int64_t done, std::int64_t total) {
-      // The others of a team could not be told: it stops, saved, after the first step.
+      // The other ranks of a team cannot be notified here: the team stops after the first step, with a checkpoint.
       const int signal = team_.alone() && hooks_.train.stop_signal ? hooks_.train.stop_signal() : 0;
       if (signal != 0) throw StoppedWhilePreparing{signal};
       if (hooks_.train.prepare) hooks_.train.prepare(what, done, total);
@@ -214,8 +214,8 @@ class Doing {
     return train;
   }
 
-  // Whether it came to its end; otherwise the entry says why not. What is thrown on one rank of several leaves the
-  // others waiting: it goes on up, to whoever can end them all.
+  // Returns true if the work completed; otherwise the entry records the reason. An exception on one of several ranks
+  // leaves the others waiting: it propagates to the caller, which can end all ranks.
   bool attempt(const std::function<void()>& work) {
     try {
       work();
@@ -227,7 +227,7 @@ class Doing {
       fail(failure.what());
     } catch (const RunTaken& error) {
       fail(error.what());
-      taken_ = true;  // its failure is not the run's
+      taken_ = true;  // the folder is in use by another process, which is not a failure of the run
       if (!team_.alone()) throw;
     } catch (const std::bad_alloc&) {
       const Error error = make_error(Fault::failure, Code::out_of_memory,
@@ -302,7 +302,7 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   for (const std::string& name : index.select(names)) {
     for (int seed = 0; seed < options.seeds; ++seed) plan.push_back(plan_one(index, name, seed, options));
   }
-  // Where no run has its text the queue would only fail run by run.
+  // If no run has its text, the queue would only fail run by run.
   const auto without = [](const PlannedRun& run) {
     return missing_text(run.recipe) && run_state(run.folder) != RunState::finished;
   };
@@ -342,8 +342,8 @@ void take(const nlohmann::json& told, QueueEntry& entry) {
   if (told.contains("padded_loss")) e.padded_loss = told.at("padded_loss").get<double>();
 }
 
-// Neighbours share runs, and teams of them take the runs in turn: neighbours in the plan, mostly seeds of one recipe,
-// take about as long.
+// Neighboring ranks form teams, and teams take the runs round-robin: neighboring runs in the plan are mostly seeds of
+// one recipe and take about the same time.
 struct Teams {
   Group ranks;
   RankGroups groups;
@@ -354,7 +354,7 @@ struct Teams {
   Group open() const { return ranks.split(groups.ranks(own())); }
 };
 
-// What the other ranks did.
+// Exchanges the entries, so that every rank has those of all teams.
 void share_entries(const Teams& teams, std::vector<QueueEntry>& entries) {
   const Group& ranks = teams.ranks;
   if (ranks.alone()) return;
@@ -391,20 +391,19 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
   }
   if (ranks.alone()) return 1;
   std::int64_t choice = 1;
-  if (ranks.root()) {  // the one that is sure to see the folders
+  if (ranks.root()) {  // only rank 0 is sure to see the folders
     std::vector<const PlannedRun*> open;
     for (const PlannedRun& run : plan) {
       try {
         if (run_state(run.folder) == RunState::finished) continue;
-      } catch (const Error&) {  // told when its turn comes
+      } catch (const Error&) {  // reported when the run is processed
       }
       open.push_back(&run);
     }
     std::optional<int> best;
     for (const int each : possible) {
-      const bool suits = std::all_of(open.begin(), open.end(), [&](const PlannedRun* run) {
-        return !problem_with_shares(each, run->recipe);
-      });
+      const bool suits = std::all_of(open.begin(), open.end(),
+                                     [&](const PlannedRun* run) { return !problem_with_shares(each, run->recipe); });
       const bool none_waits = static_cast<std::size_t>(RankGroups{each}.count(ranks.size())) >= open.size();
       if (suits && (none_waits || !best)) best = each;
     }

@@ -1,6 +1,6 @@
-// The queue of `some lab run`: a list of runs, done one after another. What is finished is skipped, what was
-// interrupted goes on, one that fails does not keep the others from being done, and a signal loses nothing. (Where
-// several ranks share a run and one of them alone cannot go on, all ranks end: the same command goes on from there.)
+// The queue of `some lab run`: processes a list of runs one after another. Finished runs are skipped, interrupted runs
+// are resumed, a failing run does not stop the rest, and a signal loses no work. (If several ranks share a run and only
+// one of them fails, all ranks end; the same command resumes from there.)
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ struct LabOptions {
   std::string runs = "lab";  // folder of the run folders
   int seeds = 1;
   double scale = 1;
-  bool builtin = false;                   // built-in stories in place of the recipe's files
-  std::string train, valid;               // files in place of the recipe's
-  std::optional<std::int64_t> max_steps;  // and a warm-up of no more
-  std::vector<std::string> overrides;     // KEY=VALUE, on top of scaling
+  bool builtin = false;                   // built-in documents instead of the recipe's files
+  std::string train, valid;               // files instead of the recipe's
+  std::optional<std::int64_t> max_steps;  // also caps the warm-up
+  std::vector<std::string> overrides;     // KEY=VALUE, applied after scaling
 };
 
 struct PlannedRun {
   LabIdentity identity;
   std::string name, folder;
   Recipe recipe;
-  std::vector<std::string> resume_changes;  // the overrides that a resumed run takes (device, threads, precision)
+  std::vector<std::string> resume_changes;  // overrides applied when resuming (device, threads, precision)
 };
 
-// The runs that names of series and recipes stand for, seeds of one recipe together. Wrong names, overrides and scales
-// are bad input; so is text that is not there, when no run of the plan has its text.
+// Returns the runs for names of series and recipes, with the seeds of one recipe next to each other. Throws (bad_input)
+// for invalid names, overrides and scales, and if the text of every run of the plan is missing.
 std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<std::string>& names,
                                   const LabOptions& options);
 
@@ -43,27 +43,27 @@ std::string name_of(Outcome outcome);
 struct QueueEntry {
   std::string name, folder;
   Outcome outcome = Outcome::not_begun;
-  std::string message;  // why it failed
-  TrainResult result;   // of a run trained, resumed or stopped
+  std::string message;  // reason of a failure
+  TrainResult result;   // for runs that were trained, resumed or stopped
   double seconds = 0;
 };
 
 struct QueueHooks {
-  std::function<void(const PlannedRun&, std::size_t place, bool resumed)> begin;  // place counts from 0
+  std::function<void(const PlannedRun&, std::size_t place, bool resumed)> begin;  // place: index in the plan, from 0
   std::function<void(const QueueEntry&)> end;
   TrainHooks train;
-  // Ranks that do the queue's runs: so many neighbours share each run, and the others do other runs at the same time.
-  // What is told above is told on the first of those that share the run.
+  // Ranks that process the queue: ranks_per_run neighboring ranks share each run, and different groups process
+  // different runs concurrently. The hooks above are called on the first rank of the group that shares the run.
   Group ranks;
   int ranks_per_run = 1;
 };
 
-// How many ranks should share each run: as many as were asked for, which must divide the number of ranks and suit every
-// run; or, where nothing was asked for, the most that leave no run to wait for another one, as far as their
-// micro-batches go. Collective.
+// Chooses the number of ranks per run. `asked` must divide the number of ranks and suit every run. Without it, the
+// result is the largest number at which no run has to wait for another one and which suits the micro-batches of every
+// run. Collective.
 int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks, std::optional<int> asked);
 
-// The entries of all runs, on every rank.
+// Processes the queue. Returns the entries of all runs, on every rank.
 std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const QueueHooks& hooks);
 
 }  // namespace some

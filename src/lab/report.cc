@@ -58,7 +58,7 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
   return chosen;
 }
 
-// Groups of a series, each shown under every series it stands in.
+// Returns the groups of a series; a group appears under every series that contains it.
 std::vector<const RunGroup*> groups_of(const Series& series, const std::vector<RunGroup>& groups) {
   std::vector<const RunGroup*> out;
   for (const std::string& recipe : series.recipes) {

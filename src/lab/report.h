@@ -1,5 +1,5 @@
-// The report of `some lab report`: published against reproduced numbers, curves, keys, samples, and what to make of
-// them.
+// The report of `some lab report`: published compared with reproduced numbers, curves, keys, samples, and their
+// interpretation.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace some {
 
 struct ReportOptions {
   std::string runs = "lab";  // folder of the run folders
-  bool samples = true;  // open each model to write text and trace it; what was written before is kept in the run folder
+  bool samples = true;       // generate and trace text with each model; earlier samples are cached in the run folder
   DeviceChoice device;
   Host host;
   std::function<void(const std::string&)> progress;  // may be empty
@@ -25,8 +25,8 @@ struct Report {
   std::size_t runs = 0;
 };
 
-// `names`: series, recipes (every run of it in options.runs) or run folders; none: every run of options.runs. A name
-// that is none of these, or a report without a single run, is bad input.
+// `names`: series, recipes (all their runs in options.runs) or run folders; empty: every run of options.runs. Throws
+// (bad_input) for an unknown name and for a report without runs.
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options);
 
 }  // namespace some

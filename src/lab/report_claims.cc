@@ -1,4 +1,4 @@
-// What the documents claim, with the runs that can tell: a small evaluator of the claims in recipes/report.toml.
+// Evaluates the claims in recipes/report.toml on the available runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ double loss_of(const RunGroup* group) { return spread_of(*group, final_loss).mea
 bool lower(const RunGroup* a, const RunGroup* b) { return loss_of(a) < loss_of(b); }
 std::string nats(double value) { return fixed(std::abs(value), 4); }
 
-// Those of the named recipes that were run at this scale and evaluated, in the order of the names.
+// Returns the groups of the named recipes that were run at this scale and evaluated, in the order of the names.
 Groups present(const std::vector<std::string>& names, const std::vector<RunGroup>& all, double scale) {
   Groups out;
   for (const std::string& name : names) {
@@ -28,8 +28,8 @@ Groups present(const std::vector<std::string>& names, const std::vector<RunGroup
   return out;
 }
 
-// The deviation between seeds, where any experiment has several; nothing otherwise. The middle one of them all: one
-// experiment that collapses in some seeds would make chance of every other difference.
+// Returns the median of the standard deviations between seeds; none if no experiment has several seeds. The median is
+// robust: one experiment that collapses for some seeds would otherwise make every other difference insignificant.
 std::optional<double> chance_of(const Groups& groups) {
   std::vector<double> deviations;
   for (const RunGroup* group : groups) {
@@ -49,12 +49,12 @@ std::string joined(const std::vector<std::string>& parts) {
   return out;
 }
 
-// One claim at one scale, with the runs that are there.
+// One claim at one scale, with the available runs.
 struct Question {
   const Claim& claim;
   const ReportTexts& texts;
   Groups runs, controls, along;
-  std::optional<double> deviation = {};  // between seeds
+  std::optional<double> deviation = {};  // standard deviation between seeds
   std::vector<PartResult> parts = {};    // as many as the claim has
 
   Groups both() const {
@@ -65,7 +65,7 @@ struct Question {
     return out;
   }
 
-  // The run the claim is about: its subject, or the best of its runs. Null where the subject was not run.
+  // Returns the run that the claim is about: its subject, or the best of its runs. Null if the subject was not run.
   const RunGroup* subject() const {
     if (claim.subject.empty()) return *std::min_element(runs.begin(), runs.end(), lower);
     const auto found =
@@ -78,7 +78,7 @@ struct Question {
     return std::abs(difference) <= 2 * *deviation ? " (within chance)" : " (more than chance)";
   }
 
-  // The differences that the claim wants to be below zero. Empty: it cannot be asked.
+  // Returns the differences that the claim expects to be below zero; empty if it cannot be evaluated.
   std::vector<double> wanted() const {
     std::vector<double> out;
     switch (claim.expects) {
@@ -100,7 +100,7 @@ struct Question {
     return out;
   }
 
-  // The runs whose differences those are.
+  // Returns the runs involved in these differences.
   Groups compared() const {
     if (wanted().empty()) return {};
     if (claim.expects == Claim::Expects::falls) return along;
@@ -110,8 +110,8 @@ struct Question {
     return out;
   }
 
-  // What the claim expects of its runs as a whole: as claimed where every difference is below zero by more than chance,
-  // not so where one is above it by more.
+  // Evaluates the expectation over all runs: `holds` if every difference is below zero by more than chance, `fails` if
+  // one is above zero by more than chance.
   Verdict expected() const {
     const std::vector<double> differences = wanted();
     if (differences.empty()) return Verdict::unknown;
@@ -120,10 +120,10 @@ struct Question {
     return highest < 0 ? Verdict::holds : Verdict::fails;
   }
 
-  // The whole claim, with its parts. Empty where nothing is expected, or nothing that was measured.
+  // Returns the verdict of the whole claim including its parts; empty if nothing is expected or nothing was measured.
   Text verdict() const {
     std::vector<Verdict> all;
-    bool once = false, several = false;  // seeds of what decides
+    bool once = false, several = false;  // numbers of seeds behind the verdict
     const auto weigh = [&](int seeds) { (seeds > 1 ? several : once) = true; };
     if (claim.expects != Claim::Expects::nothing) {
       all.push_back(expected());
@@ -178,7 +178,7 @@ struct Question {
     return texts.say("along", {{"names", joined(names)}, {"list", joined(parts)}});
   }
 
-  // What the runs say as a whole. Parts have a table of their own.
+  // Returns sentences on the runs as a whole. Parts have a separate table.
   std::vector<Text> told() const {
     std::vector<Text> sentences;
     sentences.push_back(deviation
@@ -204,7 +204,7 @@ struct Question {
   }
 };
 
-// The validation loss published for the last epoch that was reported.
+// Returns the validation loss of the last published epoch.
 std::optional<double> published_loss(const RunGroup& group) {
   const Published* published = group.published();
   if (published == nullptr || published->epochs.empty()) return std::nullopt;
@@ -265,7 +265,7 @@ Table part_table(const Question& question, const std::string& id) {
   return table;
 }
 
-// One claim at one scale: its section, and its line in the table of all claims.
+// Adds one claim at one scale: its section, and its line in the table of all claims.
 void add_claim(Document& document, Table& all_claims, const ReportTexts& texts, const Claim& claim,
                const std::vector<RunGroup>& all, double scale) {
   Question question{claim, texts, present(claim.runs, all, scale), present(claim.controls, all, scale),

@@ -1,4 +1,4 @@
-// The parts of a report, each adding its blocks to the document.
+// Sections of a report; each function adds its blocks to the document.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,30 +13,30 @@
 
 namespace some {
 
-// Plain words on what the numbers mean; only what concerns these runs.
+// Adds a plain-language guide to the numbers, limited to what concerns these runs.
 void add_reading_guide(Document& document, const ReportTexts& texts, const std::vector<RunGroup>& groups);
-// One line an experiment.
+// Returns a table with one line per experiment.
 Table overview_table(const std::string& id, const std::vector<const RunGroup*>& groups);
-// A series: what it asks, its overview, its curves.
+// Adds a series: its question, its overview, its curves.
 void add_series(Document& document, const ReportTexts& texts, const Series& series,
                 const std::vector<const RunGroup*>& groups);
-// What the documents claim, with the runs that can tell, and the controls beside them.
+// Adds the claims of the documents, evaluated on the available runs and their controls.
 void add_claims(Document& document, const ReportTexts& texts, const std::vector<RunGroup>& groups);
-// Every series and recipe of the index, with what was published and what was run.
+// Adds every series and recipe of the index, with published and reproduced results.
 void add_experiment_index(Document& document, const ReportTexts& texts, const SeriesIndex& index,
                           const std::vector<RunGroup>& groups);
-// Every number that was published of any run, and what came out here where it was run at full size.
+// Adds every published number of any run, with the reproduced number if the run was done at full size.
 void add_published_numbers(Document& document, const SeriesIndex& index, const std::vector<RunGroup>& groups);
-// Published against reproduced, epoch by epoch; nothing where nothing was published.
+// Adds published compared with reproduced numbers by epoch; nothing if no numbers were published.
 void add_published_comparison(Document& document, const RunGroup& group);
-// Numbers of the whole run: parameters, experts used, time, speed.
+// Adds numbers of the whole run: parameters, experts used, time, speed.
 void add_size_and_speed(Document& document, const RunGroup& group);
-// One experiment in full.
+// Adds the full section of one experiment.
 void add_run(Document& document, const ReportTexts& texts, const RunGroup& group, const RunSamples& samples,
              Threads& threads);
-// Known reasons for numbers that differ from the published ones.
+// Adds known reasons for differences from the published numbers.
 void add_reasons(Document& document, const ReportTexts& texts);
-// A published number beside this experiment: pale where it cannot be compared with it.
+// Returns a published number; pale if it cannot be compared with this experiment.
 Text published_text(const RunGroup& group, const std::string& number);
 
 inline std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", value, digits); }

@@ -1,4 +1,4 @@
-// What was published, beside what came out here: of one run, and of every run the lab knows.
+// Published compared with reproduced numbers, for one run and for every run of the lab.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,11 +10,11 @@ namespace some {
 namespace {
 
 struct ComparedMeasure {
-  const char* key;  // in [published]
+  const char* key;  // key in [published]
   const char* title;
   int digits;
 };
-// In the order of the table.
+// In the order of the table's columns.
 constexpr ComparedMeasure compared[] = {
     {"train", "training loss", 4},
     {"val", "validation loss", 4},
@@ -27,14 +27,14 @@ constexpr ComparedMeasure compared[] = {
     {"temperature", "temperature", 2},
 };
 
-// Numbers of a whole run: what was printed, and what it is here.
+// A number of a whole run, published and measured.
 struct RunNumber {
-  const char* key;  // in [published]
+  const char* key;  // key in [published]
   const char* title;
   int digits;
   bool always;  // shown whether or not it was published
 };
-constexpr int three_digits = -1;  // wherever the point is
+constexpr int three_digits = -1;  // three significant digits
 constexpr RunNumber run_numbers[] = {
     {"total_parameters_m", "parameters, million", 2, true},
     {"trainable_parameters_m", "of these trained, million", 2, true},
@@ -49,7 +49,7 @@ constexpr RunNumber run_numbers[] = {
     {"step_seconds", "seconds a step", three_digits, true},
 };
 
-// 1234567 as 1,234,567, as charts have it.
+// Formats 1234567 as 1,234,567, as in charts.
 std::string grouped(double value) {
   std::string digits = fmt::format("{:.0f}", value);
   for (std::ptrdiff_t place = std::ssize(digits) - 3; place > 0; place -= 3)
@@ -71,7 +71,7 @@ std::string trained_share(const std::optional<double>& total, const std::optiona
   return total && trained ? fmt::format("{:.2f} %", 100 * *trained / *total) : "–";
 }
 
-// The runs of a recipe that replay it; null when there are none.
+// Returns the group that reproduces a recipe; null if there is none.
 const RunGroup* replay_of(const std::vector<RunGroup>& groups, const std::string& recipe) {
   for (const RunGroup& group : groups) {
     if (group.recipe == recipe && group.comparable()) return &group;
@@ -83,7 +83,7 @@ Text run_cell(const std::string& name, const RunGroup* group) {
   return group == nullptr ? Text(name) : Text().link(name, group->id());
 }
 
-// One line an epoch that was reported.
+// Adds one line per published epoch.
 void add_epochs(Table& table, const std::string& name, const Recipe& recipe, const RunGroup* group) {
   for (const PublishedEpoch& epoch : recipe.published->epochs) {
     std::vector<Text> row{run_cell(name, group), fmt::to_string(epoch.epoch)};
@@ -99,7 +99,7 @@ void add_epochs(Table& table, const std::string& name, const Recipe& recipe, con
   }
 }
 
-// One line a number of a whole run. Parameters follow from the recipe alone.
+// Adds one line per number of a whole run. Parameter counts follow from the recipe.
 void add_numbers(Table& table, const std::string& name, const Recipe& recipe, const RunGroup* group) {
   const ParameterCounts parameters = count_parameters(recipe.model);
   for (const RunNumber& number : run_numbers) {
@@ -152,7 +152,7 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
       table.rows.push_back({"positions a second, padding with them", "–", grouped(timing.slots / timing.seconds)});
     table.rows.push_back(
         {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
-    // The documents speak of an A100; the line their logs print is printed for any newer GPU as well.
+    // The publications mention an A100; the line printed in their logs is printed for any newer GPU as well.
     table.rows.push_back(
         {"device", published_number(group.published(), "step_seconds") ? "A100, as reported" : "–", timing.device});
     table.rows.push_back({"working memory, MiB", "–", grouped(timing.memory / 1048576)});

@@ -13,13 +13,13 @@
 namespace some {
 namespace {
 
-constexpr std::size_t max_key_points = 2000;  // of one map, all ways together
+constexpr std::size_t max_key_points = 2000;  // per map, over all paths
 
 std::string epoch_text(double epoch) {
   return epoch == std::floor(epoch) ? fmt::format("{:.0f}", epoch) : fmt::format("{:.2f}", epoch);
 }
 
-// The settings a reader looks for first, in one line; differences alone do not tell them.
+// Returns the most important settings in one line, because differences from another run do not show them.
 std::string settings_in_short(const Recipe& recipe) {
   const ModelConfig& model = recipe.model;
   std::string out = fmt::format("{} layers of {}, {} heads, rows of {} tokens; ", model.layers, model.d_model,
@@ -149,7 +149,8 @@ void add_seeds(Document& document, const RunGroup& group) {
   document.table(std::move(table));
 }
 
-// The epoch in which this run was farthest from the published one, where that is not the last and tells something else.
+// Describes the epoch with the largest difference from the published run, if that is much larger than at the last
+// epoch.
 Text farthest_epoch(const ReportTexts& texts, const RunGroup& group, double last_difference) {
   const PublishedEpoch* farthest = nullptr;
   double most = 0;
@@ -170,7 +171,7 @@ Text farthest_epoch(const ReportTexts& texts, const RunGroup& group, double last
                                 {"side", most > 0 ? "above" : "below"}});
 }
 
-// The last published loss against the one here.
+// Compares the last published loss with the reproduced one.
 void add_comparison(Document& document, const ReportTexts& texts, const RunGroup& group) {
   const PublishedEpoch& epoch = group.published()->epochs.back();
   const auto told = epoch.values.find("val");
@@ -202,7 +203,7 @@ void add_comparison(Document& document, const ReportTexts& texts, const RunGroup
   document.paragraph(std::move(text));
 }
 
-// How far the run is, where it is not at its end.
+// Adds the state of a run that is not finished.
 void add_state(Document& document, const ReportTexts& texts, const RunHistory& run) {
   const RunState state = run.found.state;
   if (!run.found.failure.empty() && state == RunState::interrupted)
@@ -215,7 +216,7 @@ void add_state(Document& document, const ReportTexts& texts, const RunHistory& r
   }
 }
 
-// What the comparison with the published numbers comes to.
+// Adds the result of the comparison with the published numbers.
 void add_verdict(Document& document, const ReportTexts& texts, const RunGroup& group) {
   const RunHistory& run = group.first();
   add_state(document, texts, run);
@@ -271,7 +272,7 @@ void add_samples(Document& document, const ReportTexts& texts, const RunGroup& g
   document.end_fold();
 }
 
-// Usage and keys; false when no positions were saved.
+// Adds charts of usage and keys. Returns false if no positions were saved.
 bool add_key_charts(Document& document, const RunGroup& group, Threads& threads) {
   const RunHistory& run = group.first();
   const auto usage = read_last_usage(run.found.folder);

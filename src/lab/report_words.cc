@@ -1,4 +1,4 @@
-// The tables that stand for many runs at once, and the plain words of the report (lab/texts.h).
+// Tables over many runs, and the texts of the report (lab/texts.h).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace some {
 namespace {
 
-// "done", or how many of its seeds are.
+// Returns "done", or how many of the seeds are done.
 std::string state_of(const RunGroup& group) {
   if (group.runs.size() == 1) return group.first().found.state_text();
   const auto done = std::count_if(group.runs.begin(), group.runs.end(),
@@ -19,7 +19,7 @@ std::string state_of(const RunGroup& group) {
   return fmt::format("{} of {} seeds done", done, group.runs.size());
 }
 
-// What padding does to the number, in one of these runs.
+// Returns an example from these runs of how padding affects the loss.
 std::string padding_example(const ReportTexts& texts, const std::vector<RunGroup>& groups) {
   for (const RunGroup& group : groups) {
     const EvalPoint* last = group.first().last();
@@ -33,7 +33,7 @@ std::string padding_example(const ReportTexts& texts, const std::vector<RunGroup
   return "";
 }
 
-// Whether an explanation concerns any of these runs.
+// True if an explanation concerns any of these runs.
 bool concerns(Explanation::When when, const std::vector<RunGroup>& groups) {
   using When = Explanation::When;
   const auto any = [&](auto test) { return std::any_of(groups.begin(), groups.end(), test); };

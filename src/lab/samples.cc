@@ -19,10 +19,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int version = 1;  // of samples.json: other prompts or settings are another version
+constexpr int version = 1;  // version of samples.json, changed with the prompts or settings
 constexpr std::int64_t new_tokens = 60;
 constexpr std::size_t traced_tokens = 32;
-// Frozen experts are drawn again when a model is opened; beyond this a CPU needs minutes and gigabytes for it.
+// Frozen experts are regenerated when a model is opened; above this size a CPU needs minutes and gigabytes.
 constexpr std::int64_t max_parameters_on_a_cpu = 1'000'000'000;
 const std::vector<std::string> prompts = {"One morning a small", "The old dog looked at"};
 
@@ -45,10 +45,10 @@ std::string checksum_of(json stored) {
   return hex(some::checksum_of(text.data(), text.size()));
 }
 
-// What samples.json holds, if it was made for this version and this step.
+// Returns the content of samples.json if it was written by this version for this step.
 std::optional<RunSamples> read_samples(const std::string& path, std::optional<std::int64_t> step, const Log& log) {
   const JsonObject stored(parse_json(read_file(path), path), path);
-  // The sum comes first: a version or step that was damaged is no other version or step.
+  // The checksum is verified first: a damaged version or step must not be taken for another one.
   if (!stored.has("checksum"))
     log.warning(Code::checksum_missing,
                 "{} was written by an older version and has no checksum: damage in it would not be noticed", path);

@@ -26,7 +26,7 @@ std::string text_of(const TomlNode& node, const std::string& key, const std::str
   return node.text;
 }
 
-// Run folders are named after these.
+// Reads a name that is valid as part of a folder name.
 std::string name_of(const TomlNode& node, const std::string& key, const std::string& place) {
   const std::string name = text_of(node, key, place);
   if (!is_plain_name(name))
@@ -102,7 +102,7 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
     } else {
       std::vector<std::string> known = all;
       for (const Series& one : series) known.push_back(one.name);
-      // Runs of the ablation reports carry the report's number before their own name: "v1" is 1-v1 or 3-v1.
+      // Names of ablation runs are prefixed by the number of their report: "v1" is 1-v1 or 3-v1.
       std::string numbered;
       for (const std::string& one : all) {
         if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;

@@ -1,4 +1,4 @@
-// Series of runs: the names `some lab` knows (recipes/index.toml describes its own format in its first lines).
+// Series of runs: the names that `some lab` accepts (the first lines of recipes/index.toml describe its format).
 #pragma once
 
 #include <string>
@@ -14,19 +14,19 @@ struct Series {
 };
 
 struct SeriesIndex {
-  std::string folder;  // where the index and its recipes stand
+  std::string folder;  // folder of the index and its recipes
   std::vector<Series> series;
 
-  const Series* find(const std::string& name) const;         // null when there is none
+  const Series* find(const std::string& name) const;         // null if not found
   std::string recipe_path(const std::string& recipe) const;  // FOLDER/NAME.toml
-  // Every recipe of every series, once, in the order of the index.
+  // Returns every recipe of every series, once each, in the order of the index.
   std::vector<std::string> all_recipes() const;
-  // The recipes that names of series and of recipes stand for, once each, in the order given. "all" is every recipe. A
-  // name that is neither is bad input that names the nearest known one.
+  // Returns the recipes for names of series and of recipes, once each, in the order given. "all" selects every recipe.
+  // Throws (bad_input), with the nearest known name, for an unknown name.
   std::vector<std::string> select(const std::vector<std::string>& names) const;
 };
 
-// Unknown keys, missing recipe files and names given twice are bad input with file and line.
+// Throws (bad_input), with file and line, for unknown keys, missing recipe files and duplicate names.
 SeriesIndex load_series_index(const std::string& path);
 
 }  // namespace some

@@ -67,7 +67,7 @@ class Reader {
     return out;
   }
 
-  // One of the words that an enum stands for.
+  // Parses one of the words of an enum.
   template <typename Enum>
   Enum word(const std::string& key, const TomlNode& node,
             const std::vector<std::pair<std::string, Enum>>& words) const {
@@ -155,7 +155,7 @@ class Reader {
     return one;
   }
 
-  // What a part speaks of is shown in the claim's table, so it must be among the claim's runs.
+  // A part's runs appear in the claim's table, so they must be among the claim's runs.
   void check_part(const ClaimPart& part, const Claim& claim, const TomlNode& node) const {
     std::vector<std::string> named = part.than;
     named.push_back(part.run);
@@ -246,7 +246,7 @@ std::string ReportTexts::fill(const std::string& text, const Fillings& fillings)
 Text ReportTexts::say(const std::string& sentence, const Fillings& fillings) const {
   const auto found = sentences.find(sentence);
   if (found == sentences.end()) return {};
-  // Marks first: those in a run's name are no marks.
+  // Marks are parsed before names are inserted: marks in a run's name are literal.
   Text text = marked_text(found->second);
   for (Span& span : text.spans) span.text = fill(span.text, fillings);
   return text;

@@ -1,4 +1,4 @@
-// The words of a report, read from recipes/report.toml, whose first lines describe it.
+// The texts of a report, read from recipes/report.toml, whose first lines describe its format.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,25 @@
 
 namespace some {
 
-// One number that a claim comes to, and what it has to be.
+// One number of a claim, with its bounds.
 struct ClaimPart {
   enum class Measure { loss, bits, gini, time, gain, published };
   std::string says;
   Measure measure = Measure::loss;
   std::string run;
-  std::string against;                 // empty: the number published for the run, or the run's own first evaluation
-  std::vector<std::string> than;       // for `gain`: the run and the base of the gain it is a share of
+  std::string against;                 // empty: the published number of the run, or the run's first evaluation
+  std::vector<std::string> than;       // for `gain`: run and base of the reference gain
   std::optional<double> below, above;  // at least one of them
 };
 
 struct Claim {
   enum class Expects { nothing, lowest, beats, falls };
   std::string id, claim, question;
-  std::size_t least = 1;              // so many of its runs must be there for the question to be asked
-  std::vector<std::string> runs;      // the first is what the others are held against
-  std::vector<std::string> controls;  // at least one of them must be there, where there are any
+  std::size_t least = 1;              // number of its runs that must be available
+  std::vector<std::string> runs;      // the first is the reference for the rest
+  std::vector<std::string> controls;  // if not empty, at least one of them must be available
   Expects expects = Expects::nothing;
-  std::string subject;             // the run it is said of; empty: the best of them
+  std::string subject;             // the run that the claim is about; empty: the best of `runs`
   std::vector<std::string> along;  // for `falls`
   std::vector<ClaimPart> parts;
 };
@@ -46,16 +46,16 @@ struct ReportTexts {
   std::vector<Explanation> guide, reasons;
   std::vector<Claim> claims;
   std::map<std::string, std::string> sentences;
-  std::string origin;  // the file
+  std::string origin;  // path of the file
 
-  // A sentence with its {names} filled in; a sentence that is not there is empty. bad_input for a {name} nothing is
-  // known of.
+  // Returns a sentence with its {names} replaced; empty if the sentence does not exist. Throws (bad_input) for an
+  // unknown {name}.
   Text say(const std::string& sentence, const Fillings& fillings = {}) const;
   std::string fill(const std::string& text, const Fillings& fillings) const;
 };
 
-// Unknown keys, wrong types and words are bad input with file and line. A folder without the file has no texts: its
-// reports are numbers alone.
+// Throws (bad_input), with file and line, for unknown keys, wrong types and unknown words. A folder without the file
+// gives no texts: its reports contain only numbers.
 ReportTexts load_report_texts(const std::string& folder);
 
 }  // namespace some

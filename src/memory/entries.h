@@ -1,4 +1,4 @@
-// The tokens that one slot holds, written once for both devices (spec 8): each with its tally and its places.
+// The tokens that one slot holds, each with its count and its places (spec 8). Shared by both devices.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace some {
 
-// Number is that of the tallies, Where that of packed places. Entry j lies `stride` behind entry j - 1.
+// Number: type of the counts; Where: type of packed places. Entry j is stored `stride` after entry j - 1.
 template <typename Number, typename Where>
 struct Entries {
   std::int32_t* values;
@@ -23,7 +23,7 @@ struct Entries {
     return j;
   }
 
-  // A token that the slot holds was found in it.
+  // Counts one more occurrence of a token, if the slot holds it.
   SOME_HD void found(std::int32_t token, Where place) const {
     const int j = entry_of(token);
     if (j == count) return;
@@ -31,7 +31,7 @@ struct Entries {
     hit[j * stride] = place;
   }
 
-  // A token comes to the slot, which may not hold it yet.
+  // Adds an occurrence of a token, which the slot may not hold yet.
   SOME_HD void meet(std::int32_t token, Where place) const {
     if (holds(token))
       found(token, place);
@@ -39,14 +39,15 @@ struct Entries {
       take(token, Number(1), place, place);
   }
 
-  // The slot begins anew, with one token.
+  // Resets the slot to one token with count 1.
   SOME_HD void begin(std::int32_t token, Where place) const {
     put(0, token, Number(1), place, place);
     for (int j = 1; j < count; ++j) put(j, -1, Number(0), Where(-1), Where(-1));
   }
 
-  // A token of another slot, with its tally: it joins the same token where the slot holds it, takes an entry that is
-  // free, or that of the token found least (the first of them) if that was not found more often; else it is lost.
+  // Merges a token of another slot, with its count. It is added to the same token if the slot holds it. Otherwise it
+  // takes a free entry, or replaces the token with the lowest count (the first of them) if that count is not larger
+  // than its own. Otherwise it is dropped.
   SOME_HD void take(std::int32_t token, Number tally, Where first, Where last) const {
     const int same = entry_of(token);
     if (same < count) {

@@ -1,4 +1,4 @@
-// Which slots hold the targets of a window, on the CPU: what the search and settling want of what slots hold.
+// Finds the slots that hold the targets of a window, on the CPU. Used by the search and by refinement.
 #pragma once
 
 #include <span>
@@ -11,11 +11,11 @@ namespace some::cpu {
 template <typename T>
 struct Holder {
   std::int32_t slot;
-  T part;  // of the slot that the token is; above 0
+  T part;  // the target's fraction of the slot's count; above 0
 };
 
-// The holders of each target, in the order of slots. A window's targets are few tokens that come again, so the whole
-// store is gone through once for all of them, unless so few look so little of it up that each had better do it alone.
+// Lists the slots that hold each target, in slot order. A window has few distinct targets, so one scan of the store for
+// all of them is cheaper than one scan per position, unless the positions search only a small part of it.
 template <typename T>
 class OwnerRanks {
  public:
@@ -28,8 +28,8 @@ class OwnerRanks {
     if (listed_) list(ctx, positions);
   }
 
-  // Of those of a position's target the ones among the slots [first, first + width). The position has a target; what
-  // is returned stays until the thread asks again.
+  // Returns the holders of a position's target among the slots [first, first + width). The position must have a target.
+  // The result is valid until the calling thread's next call.
   std::span<const Holder<T>> of(std::int64_t position, std::int64_t first, std::int64_t width) const {
     if (!listed_) return look_up(targets_[position], first, width);
     const auto row = static_cast<std::size_t>(rows_[static_cast<std::size_t>(targets_[position])]);
@@ -40,18 +40,19 @@ class OwnerRanks {
   }
 
  private:
-  static constexpr std::int64_t worth_a_list = 24;  // looks through the store that cost about as much as the list
+  static constexpr std::int64_t worth_a_list = 24;  // scans of the store that cost about as much as building the list
   static constexpr std::int64_t slots_of_a_piece = 1024;
 
   static T part_of(T tally, T count) { return tally / std::max(count, T(1)); }
 
-  // By counting: how many holders each token has in each piece of the store, and from that where they go.
+  // Counting sort: counts the holders of each token per piece of the store, which gives their positions in the list.
   void list(Context& ctx, std::int64_t positions) {
     const std::int64_t slots = store_.slots(), reach = store_.reach, entries = store_.entries();
     const std::int32_t* values = store_.values.data<std::int32_t>();
     const T* entry_counts = store_.entry_counts_or_totals().template data<T>();
     const T* counts = store_.counts.data<T>();
-    // Of each token up to the highest target its row, if it is a target; of all others, and of none (-1), `other`.
+    // Maps each token up to the highest target to its row if it is a target; all other tokens, and none (-1), to
+    // `other`.
     const std::int32_t highest = std::max(*std::max_element(targets_, targets_ + positions), 0);
     const auto beyond = static_cast<std::uint32_t>(highest) + 1;
     rows_.assign(beyond + 1, -1);

@@ -18,7 +18,7 @@ namespace {
 // The slots of a store on the host, in double.
 struct Slots {
   std::vector<double> keys, counts, usage;
-  std::vector<std::int32_t> values;  // those of an entry beside each other, as are the three below
+  std::vector<std::int32_t> values;  // [K, M], like the three below
   std::vector<double> entry_counts;
   std::vector<std::int64_t> born, hit;
   std::size_t d = 0;
@@ -41,7 +41,7 @@ struct Slots {
     return {values.data() + m, entry_counts.data() + m, born.data() + m,
             hit.data() + m,    std::ssize(counts),      static_cast<int>(values.size() / counts.size())};
   }
-  // The token that was found most, the first among equals.
+  // Returns the token with the highest count, the first among equals.
   std::int32_t main_token(std::size_t m) {
     const auto held = entries(m);
     std::int64_t best = 0;
@@ -90,15 +90,15 @@ struct Slots {
     for (std::size_t m = 0; m < counts.size(); ++m) {
       if (!empty(m)) store.reach = static_cast<std::int64_t>(m) + 1;
     }
-    if (store.parts() > 1) {  // whole parts, and at least the first
+    if (store.parts() > 1) {  // whole partitions, at least the first
       const std::int64_t size = store.partition_size();
       store.reach = std::max<std::int64_t>(1, (store.reach + size - 1) / size) * size;
     }
   }
 };
 
-// The parts of a store on the host, in double: who looks where, and slots in the order in which they give way. A store
-// in one piece is one part that everybody looks into.
+// The partitions of a store on the host, in double: which ones a key searches, and the eviction order of their slots. A
+// store without partitions is one partition that every key searches.
 class Partitions {
  public:
   Partitions(const Store& store, const MemorySettings& settings, Slots& slots)
@@ -112,7 +112,7 @@ class Partitions {
     if (parts_ > 1) centres_ = read_vector(store.centres);
   }
 
-  // The first slots of the parts that a key looks into, nearest first.
+  // Returns the first slots of the partitions that a key searches, nearest first.
   std::vector<std::size_t> seen_from(const double* key) const {
     if (parts_ == 1) return {0};
     std::vector<std::pair<double, std::size_t>> near;
@@ -128,12 +128,13 @@ class Partitions {
     return out;
   }
   std::size_t size() const { return size_; }
-  // A slot's centre follows what came to it.
+  // Adds to the centroid of a slot's partition what was merged into the slot.
   void attract(std::size_t slot, const double* key, double count) {
     for (std::size_t c = 0; parts_ > 1 && c < slots_.d; ++c) centres_[slot / size_ * slots_.d + c] += count * key[c];
   }
 
-  // The slot used least of the parts that a key looks into that was not given away before; none: all were.
+  // Returns the least used slot, among the partitions that a key searches, that was not given away before; none if all
+  // were.
   std::optional<std::size_t> used_least(const double* key) {
     std::optional<std::size_t> best;
     for (const std::size_t first : seen_from(key)) {
@@ -143,7 +144,7 @@ class Partitions {
     }
     return best;
   }
-  // It was taken. A part that is full with it is divided.
+  // Marks a slot as given away. Splits its partition if that is now full.
   void gave_away(Threads& threads, std::size_t slot) {
     const std::size_t part = slot / size_;
     ++next_[part];
@@ -182,7 +183,7 @@ class Partitions {
   }
 
  private:
-  // Made when it is first wanted.
+  // Computed at first use.
   std::vector<std::size_t>& order_of(std::size_t part) {
     std::vector<std::size_t>& order = order_[part];
     if (order.empty()) {
@@ -294,7 +295,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     bad_input(Code::memory_mismatch,
               "the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
               other.model);
-  // Texts: one of the same name or file and of the same beginning is the same text.
+  // A text with the same name or file and the same beginning is the same text.
   std::vector<std::int64_t> to;
   for (const MemoryText& text : other.texts) {
     std::int64_t at = -1;
@@ -357,7 +358,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     for (std::int64_t j = 0; j < given.count; ++j) {
       const int at = held.entry_of(given.values[j * given.stride]);
       if (given.values[j * given.stride] >= 0 && at < held.count)
-        held.hit[at * held.stride] = given.hit[j * given.stride];  // it was read later
+        held.hit[at * held.stride] = given.hit[j * given.stride];  // the other memory's texts count as read later
     }
     held.take_all(given);
     mine.counts[found] = held.total();

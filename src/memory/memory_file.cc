@@ -63,7 +63,7 @@ std::vector<HistoryEntry> deeds_from(const JsonObject& from, const std::string& 
   return history;
 }
 
-// Where slots hold one token each their tensors in the file have no axis for several.
+// If slots hold one token each, their tensors in the file have no K axis.
 Shape entries_shape(std::int64_t entries, std::int64_t slots) {
   return entries == 1 ? Shape({slots}) : Shape({entries, slots});
 }
@@ -71,7 +71,7 @@ Shape places_shape(std::int64_t entries, std::int64_t slots) {
   return entries == 1 ? Shape({slots, 2}) : Shape({entries, slots, 2});
 }
 
-// A last axis of 2 for the file: what other programs can read without knowing how a place is packed.
+// Unpacks places into a last axis of 2, so that other programs can read them without knowing the packing.
 Tensor places_of(const Tensor& packed_places) {
   const Tensor host = packed_places.device().is_cpu() ? packed_places : packed_places.to(Device::cpu);
   Tensor out = Tensor::empty(places_shape(host.dim(0), host.dim(1)), DType::i64);
@@ -109,7 +109,7 @@ class Loader {
     const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
     if (names.size() > max_texts)
       bad_input(Code::memory_invalid, "{}: its header names {} texts; {} is the most", path(), names.size(), max_texts);
-    std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // older ones have none
+    std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // missing in older files
     if (!files.empty() && files.size() != names.size())
       bad_input(Code::memory_invalid, "{}: its header names {} texts and the files of {}", path(), names.size(),
                 files.size());
@@ -145,7 +145,7 @@ class Loader {
 
  private:
   const std::string& path() const { return file_.path(); }
-  // A slot holds something or nothing: tokens are there where tallies are, and these sum to its count.
+  // Checks one slot: it is empty, or it has tokens where it has counts, and these sum to its count.
   void check_slot(std::int64_t m, const std::int32_t* values, const double* entry_counts, double count,
                   const Memory& memory) const {
     const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
@@ -246,9 +246,9 @@ void save_memory(const Memory& memory, const std::string& path) {
                               {"run", memory.run},     {"settings", to_json(memory.settings)},
                               {"reach", store.reach},  {"texts", names},
                               {"files", files},        {"deeds", to_json(memory.history)}};
-  // A rename would put the file in the place of the link. Only what the link leads to can be replaced as a whole.
+  // A rename would replace the link itself. Only the file it leads to can be replaced atomically.
   const std::string target = is_link(path) && exists_path(path) ? std::filesystem::canonical(path).string() : path;
-  remove_half_written(target);  // it may be large, and lies in a folder of the user's
+  remove_half_written(target);  // it may be large, and is in a folder of the user
   write_safetensors(
       target, tensors,
       {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});

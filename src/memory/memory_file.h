@@ -1,8 +1,8 @@
-// A memory on disk: a safetensors file (tensor/safetensors.h) with the tensors of the store, `born` and `hit` as [K, M,
-// 2] (text, offset), and the tokens of every text as text.N. Where slots hold one token each, K is left out of all
-// shapes; where the store is one part there are no `centres`. Its metadata says which model it belongs to, the settings
-// and what was read: names, and of texts that were files the hash of where these were, so that two names of one file
-// are one text and no folder of the reader's is told.
+// File format of a memory: a safetensors file (tensor/safetensors.h) with the tensors of the store, `born` and `hit` as
+// [K, M, 2] (text, offset), and the tokens of every text as text.N. K is left out of all shapes if slots hold one token
+// each; `centres` is missing if the store has one partition. The metadata identifies the model and contains the
+// settings and the history. It lists the names of the texts and, for texts that were files, a hash of the path. Two
+// names of one file are therefore one text, and no folder of the user is revealed.
 #pragma once
 
 #include <string>
@@ -12,22 +12,23 @@
 
 namespace some {
 
-// Atomically: a reader meets the file before or the file after. Where `path` is a link, what it leads to is written.
+// Writes the file atomically: a reader sees either the old or the new file. If `path` is a link, its target is
+// replaced.
 void save_memory(const Memory& memory, const std::string& path);
-// Saves a memory, once or time after time, and fails where another program has written the file since: what that one
-// has learnt would be lost.
+// Saves a memory, once or repeatedly. Fails if another program has written the file since: saving would lose what that
+// program learned.
 class MemoryKeeper {
  public:
-  explicit MemoryKeeper(const std::string& path);  // made before anything is loaded
+  explicit MemoryKeeper(const std::string& path);  // must be constructed before the memory is loaded
   void save(const Memory& memory);
 
  private:
   std::string path_, version_;
 };
-// On the context's device in its master precision. Nothing of the file is believed before it is checked: bad_input
-// names the file and what is wrong.
+// Loads a memory to the context's device in its master precision. Everything in the file is checked before use:
+// bad_input names the file and the problem.
 Memory load_memory(Context& ctx, const std::string& path);
-// The precision whose master numbers are those that the file holds: a memory that is only tended keeps them.
+// Returns the precision whose master type is that of the file, so that maintenance commands do not convert the memory.
 Precision precision_of(const std::string& path);
 
 }  // namespace some

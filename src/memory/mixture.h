@@ -1,6 +1,6 @@
-// Mixing beside the lessons: what the store says is mixed in target by target, each step waiting for the one before it,
-// which keeps next to nothing of a GPU busy, and no lesson waits for the result. Nor does it wait for what the store
-// says: of a search it wants the nearest slots alone.
+// Mixes the memory's predictions into the losses concurrently with the memory updates. The mixture is sequential over
+// targets: each step waits for the previous one, which uses next to nothing of a GPU. No update depends on its result;
+// of a search an update requires only the nearest slots.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@
 
 namespace some {
 
-// What a device needs for it: nothing at first, and nothing ever on the CPU. Must not outlive the context.
+// State of a device for concurrent mixing: empty at first, and always empty on the CPU. Must not outlive the context.
 using Mixing = std::shared_ptr<void>;
 
-// search() and mix() of memory/store.h, after everything that the context was given before. What is found is there for
-// learn(); everything else is done beside what the context is given next, so that what it reads and writes, and memory
-// that this takes from the arena, must stay until finish_mixing().
+// Runs search() and mix() of memory/store.h, after all work already queued on the context. found.nearest is available
+// to learn() at once; everything else runs concurrently with the work queued next. Its inputs, its outputs and the
+// arena memory it takes must therefore stay valid until finish_mixing().
 SOME_OP(void, search_and_mix_concurrently,
         (Context & ctx, Mixing& mixing, const Store& store, const MemorySettings& settings, const Tensor& queries,
          const Tensor& targets, Matches& found, Tensor& shares, Tensor& nll),
         (ctx, mixing, store, settings, queries, targets, found, shares, nll))
-// What the context is given from here on comes after all that is done beside it.
+// Makes all work queued on the context from here on wait for the concurrent mixing.
 SOME_OP(void, finish_mixing, (Context & ctx, const Mixing& mixing), (ctx, mixing))
 
 }  // namespace some

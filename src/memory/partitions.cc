@@ -8,11 +8,11 @@
 namespace some {
 namespace {
 
-constexpr int rounds = 6;  // of finding a better border for the two that the last one gave
+constexpr int rounds = 6;  // 2-means iterations that refine the border between the two halves
 
 using SlotNumbers = std::vector<std::int64_t>;
 
-// A part's keys, seen along different axes.
+// The keys of a partition, projected on axes.
 class Cloud {
  public:
   Cloud(Threads& threads, std::span<const double> keys, std::size_t d) : threads_(threads), keys_(keys), d_(d) {}
@@ -21,7 +21,7 @@ class Cloud {
     const auto from = keys_.begin() + static_cast<std::ptrdiff_t>(slot) * static_cast<std::ptrdiff_t>(d_);
     return {from, from + static_cast<std::ptrdiff_t>(d_)};
   }
-  // Of each slot the product with an axis.
+  // Returns the product of each slot's key with an axis.
   std::vector<double> along(const SlotNumbers& slots, const std::vector<double>& axis) const {
     std::vector<double> out(slots.size());
     parallel_chunks(threads_, std::ssize(slots), 64, [&](std::int64_t begin, std::int64_t end) {
@@ -43,7 +43,7 @@ class Cloud {
     }
     return out;
   }
-  // The one farthest back along an axis, the lower among equals.
+  // Returns the slot with the smallest product with an axis, the lower among equals.
   std::int64_t last_along(const SlotNumbers& slots, const std::vector<double>& axis) const {
     const std::vector<double> at = along(slots, axis);
     return slots[static_cast<std::size_t>(std::min_element(at.begin(), at.end()) - at.begin())];
@@ -64,8 +64,8 @@ std::vector<double> middle(std::vector<double> sum, std::size_t count) {
   return sum;
 }
 
-// Rows of `size` bytes, one a slot: those that stay and those that go are moved to the front of their parts, and what
-// lies behind them is filled with what an empty slot has there.
+// Moves rows of `size` bytes, one per slot: the rows that stay and the rows that go move to the front of their
+// partitions. The rest is filled with the bytes of empty slots.
 void rearrange(const Division& division, Tensor old_part, Tensor new_part, unsigned char empty) {
   const Tensor host = old_part.to(Device::cpu);
   const std::size_t size = host.bytes() / static_cast<std::size_t>(host.dim(0));
@@ -130,10 +130,10 @@ Division plan_division(Threads& threads, std::span<const double> keys, std::span
     out.centre_of_go.assign(centre.size(), 0.0);
     return out;
   }
-  // At first two slots that are far from each other, then the middles of the halves.
+  // Starts with two slots that are far apart, then iterates with the means of the two halves (2-means).
   const std::vector<double> one = cloud.key(cloud.last_along(slots, {centre.begin(), centre.end()}));
   std::vector<double> axis = minus(one, cloud.key(cloud.last_along(slots, one)));
-  // How far along the axis the border lies; of no use before the first round, which makes halves.
+  // Border between the halves along the axis. Not set in the first iteration, which splits at the median.
   std::optional<double> border;
   const std::size_t all = slots.size();
   for (int round = 0; round <= rounds; ++round) {

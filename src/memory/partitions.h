@@ -1,8 +1,9 @@
-// A large store in parts (spec 8, parts). A part is a stretch of slots of its own, with a centre: the sum of the
-// queries that were born or hit in it. A query looks into the parts whose centres are nearest to it and is born in one
-// of them, so what it leaves lies where it will be looked for. All begins in the first part; a part that has become
-// full is divided into itself and the next one that has not begun, as long as there is one. Keys, centres and who looks
-// where are on the device; dividing is rare and done on the host, by the same code for both devices.
+// Partitions of a large store (IVF cells; spec 8, parts). A partition is a contiguous range of slots with a centroid:
+// the sum of the queries that were inserted or matched in it. A query searches the partitions with the nearest
+// centroids (nprobe) and is inserted into one of them, so that later queries search where it is. The first partition is
+// active from the start. A full partition is split into itself and the next inactive one, as long as there is one.
+// Keys, centroids and the choice of partitions are on the device. Splitting is rare and runs on the host, with the same
+// code for both devices.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +14,11 @@
 
 namespace some {
 
-// Whether a part of this size that holds so many slots is to be divided.
+// True if a partition of this size with `used` non-empty slots is to be split.
 inline bool is_full(std::int64_t used, std::int64_t size) { return 4 * used > 3 * size; }
 
-// Which slots of a part stay in it when it is divided and which go to the new one, each in its order. Empty slots are
-// in neither. keys: [counts.size(), d]; centre: the part's own.
+// The slots that stay in a partition when it is split and the slots that move to the new one, each in their order.
+// Empty slots are in neither. keys: [counts.size(), d]; centre: centroid of the partition.
 struct Division {
   std::vector<std::int64_t> stay, go;
   std::vector<double> centre_of_stay, centre_of_go;
@@ -25,11 +26,12 @@ struct Division {
 Division plan_division(Threads& threads, std::span<const double> keys, std::span<const double> counts,
                        std::span<const double> centre);
 
-// Divides every part that is full, while one is left that has not begun. used: of each part that has begun, how many of
-// its slots hold something.
+// Splits every full partition, as long as one is inactive. used: the number of non-empty slots of each active
+// partition.
 void divide_full_parts(Context& ctx, std::span<const std::int32_t> used, Store& store);
 
-// How many parts a query looks into; and whether that is less than everything, which needs no choice.
+// Returns the number of partitions that a query searches (nprobe). looks_into_some() is true if these are not all
+// active partitions; otherwise no choice is needed.
 inline std::int64_t parts_to_look_into(const Store& store, const MemorySettings& settings) {
   return std::min(settings.look, store.partitions_active());
 }
@@ -37,7 +39,8 @@ inline bool looks_into_some(const Store& store, const MemorySettings& settings) 
   return store.parts() > 1 && parts_to_look_into(store, settings) < store.partitions_active();
 }
 
-// How many slots of each part at once have scores in memory, if so many rows look into parts.
+// Returns how many slots of each partition have scores in memory at the same time, for this many (row, partition)
+// pairs.
 std::int64_t slots_of_part_at_once(std::int64_t partition_size, std::int64_t visits);
 
 }  // namespace some

@@ -1,5 +1,5 @@
-// What a model and its memory say together (spec 8), where whole distributions are wanted and not only the probability
-// of a known target: generation and traces.
+// Predictions of a model combined with its memory (spec 8), for callers that need whole distributions and not only the
+// probability of a known target: generation and traces.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace some {
 
-// A slot's part in an answer.
+// Contribution of one slot to a prediction.
 struct SlotContribution {
-  std::int32_t slot = 0, entry = 0;  // which of the tokens that the slot holds
-  double weight = 0;                 // of the whole answer, model included
+  std::int32_t slot = 0, entry = 0;  // entry: index of the token among the tokens of the slot
+  double weight = 0;                 // fraction of the whole prediction, model included
 };
 
 class MemoryPredictions {
  public:
-  // say: for each text beside one another, what mixture_weights gives of the weights it has come to.
+  // say: the result of mixture_weights() for each text of the batch, from the current mixture weights of that text.
   MemoryPredictions(Context& ctx, const Memory& memory, std::vector<std::vector<double>> say);
   void set_say(std::vector<std::vector<double>> say) { mixture_ = std::move(say); }
 
-  // logits [rows, V] of the model become the logarithms of the mixture. states: [rows, d] compute; texts: whose row
-  // each is.
+  // Replaces the model's logits [rows, V] by log probabilities of the mixture. states: [rows, d] compute; texts: index
+  // of each row's text.
   void mix(const Tensor& states, std::span<const std::int32_t> texts, std::vector<double>& logits);
-  // The slots of one value that have most say in each row, strongest first; all of them together are what the memory
-  // says of the value.
+  // Returns, for each row, the slots that contribute most to the prediction of one token, largest weight first, at most
+  // `most`. All slots of the token together are the memory's whole prediction of it.
   std::vector<std::vector<SlotContribution>> parts_of(const Tensor& states, std::span<const std::int32_t> texts,
                                                       std::int32_t value, std::size_t most);
 
@@ -36,16 +36,16 @@ class MemoryPredictions {
   const Memory& memory_;
   std::vector<std::vector<double>> mixture_;
   std::vector<std::int32_t> values_;  // [K, M]
-  std::vector<double> parts_;         // [K, M]: what part of its slot each token is
+  std::vector<double> parts_;         // [K, M]: each token's fraction of its slot
   std::size_t slots_ = 0;
 };
 
-// The weights of the mixture after a text was read with the memory, nothing being learnt; the memory's own where the
+// Returns the mixture weights after reading a text with the memory, without learning; the memory's own weights if the
 // text is too short.
 std::vector<double> mixture_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens);
 
-// What the memory makes of losses that a model has computed: nll [T] is replaced, the weights learn in passing. Rows in
-// their order; positions with a negative target are passed over. states: [T, d] compute.
+// Replaces losses of the model, nll [T], by losses of the mixture and updates the mixture weights. Rows are processed
+// in order; positions with a negative target are skipped. states: [T, d] compute.
 void mix_losses(Context& ctx, const Memory& memory, const Tensor& states, const Tensor& targets, Tensor& shares,
                 Tensor& nll);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t tokens_at_once_cpu = 2048, tokens_at_once_gpu = 8192;
 
-// In the arena. The host does not wait for the device, which is still busy with the model.
+// Returns places in the arena. The host does not wait for the device, which is still busy with the model.
 Tensor upload_places(Context& ctx, std::int64_t text, std::int64_t first, std::int64_t count) {
   std::vector<std::int64_t> places;
   for (std::int64_t i = 0; i < count; ++i) places.push_back(packed({text, first + i}));
@@ -64,7 +64,7 @@ std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std:
   return batch.size() - (last - first);
 }
 
-// Windows that go through the model together; each is a sequence of its own, with its context before it.
+// Windows of one forward pass; each is a sequence with its own context before it.
 struct MemoryReader::Pass {
   struct Window {
     std::int64_t first, last;  // targets
@@ -79,8 +79,9 @@ struct MemoryReader::Answer {
   Tensor targets, losses, states;  // rows of the batch
 };
 
-// The model does not wait for lessons: of the next passes every rank computes one. All of them then learn from all
-// passes, so that every rank has the memory that one alone would have.
+// The passes run between two synchronizations of the ranks. The model does not wait for updates: each rank computes one
+// pass of the round. Then every rank updates its memory from all passes, so that all ranks have the memory that a
+// single rank would have.
 struct MemoryReader::Round {
   std::vector<Pass> passes;
   std::vector<Answer> answers;  // of these passes
@@ -156,7 +157,7 @@ MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> token
   return round;
 }
 
-// Calls work for every pass through the model, until it says to stop. Returns how far that was.
+// Calls work for every pass, until it returns false. Returns the end of what was processed.
 std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                          const Work& work) {
   if (span_read.window < 1 || span_read.window > model_.config().seq_len)
@@ -165,7 +166,7 @@ std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, c
   if (span_read.begin >= span_read.end) return span_read.end;
   Context& ctx = model_.context();
   const Group& group = ctx.group;
-  // A lesson is many small steps, which leave most of a GPU to the model.
+  // An update is many small kernels, which leave most of a GPU to the model.
   std::optional<Prefetcher> ahead;
   if (Prefetcher::possible(ctx) && group.alone()) ahead.emplace(ctx);
   ctx.arena->reset();
@@ -177,7 +178,7 @@ std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, c
     if (ahead) ahead->part();
     for (const Answer& answer : now.answers) {
       const bool go_on = work(answer, given);
-      // One rank may be told to stop, all of them do.
+      // If one rank is to stop, all ranks stop.
       if (group.all_reduce_max(go_on ? 0 : 1) != 0) return answer.pass->windows.back().last;
     }
     if (now.end() == span_read.end) return span_read.end;
@@ -191,7 +192,7 @@ std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, c
   }
 }
 
-// What the model gives for each pass, whichever rank computed it.
+// Returns the model's results for each pass, whichever rank computed it.
 std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pass>& round) {
   Context& ctx = model_.context();
   const Group& group = ctx.group;
@@ -210,7 +211,7 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   if (self < round.size())
     losses = model_.evaluate(upload(ctx, round[self].batch), {}, {.states = &states});
   else if (ctx.mesh().group_has_pass(group.rank(), std::ssize(round)))
-    model_.serve_pass(false);  // neighbours that have a pass may want the experts that this rank holds
+    model_.serve_pass(false);  // other ranks with a pass may need the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
   all_gather_rows(group, losses, counts, all_losses);
   all_gather_rows(group, states, counts, all_states);
@@ -224,13 +225,13 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   return out;
 }
 
-// Mixes what the store says in, and learns.
+// Mixes in the memory's predictions and updates the memory.
 std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::learn_pass(
     const ReadSpan& span_read, const Answer& answer, const std::function<void()>& given) {
   Context& ctx = model_.context();
   const Pass& pass = *answer.pass;
   Tensor nll = answer.losses, frozen = nll, assignments;
-  const bool waits = learn_ && memory_->store.parts() > 1;  // to divide parts the host waits for every lesson
+  const bool waits = learn_ && memory_->store.parts() > 1;  // the host waits for every update, to split partitions
   if (memory_ != nullptr) {
     const MemorySettings& settings = memory_->settings;
     Store& store = memory_->store;
@@ -240,12 +241,12 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
     const Tensor places = learn_ ? upload_places(ctx, span_read.text, pass.windows.front().first,
                                                  pass.windows.back().last - pass.windows.front().first)
                                  : Tensor();
-    Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // the context's too: one launch, not many
+    Tensor all_queries = ctx.scratch(answer.states.shape(), ctx.master);  // all rows: one launch
     make_queries(ctx, answer.states, store.mean, all_queries);
     if (waits) given();
     std::vector<Rows> windows;
     for (const Pass::Window& window : pass.windows) windows.push_back({window.begin, window.end});
-    std::vector<Matches> all_found = make_matches(ctx, store, settings, all_queries, windows);  // stays for the mixing
+    std::vector<Matches> all_found = make_matches(ctx, store, settings, all_queries, windows);  // read by the mixing
     for (std::size_t i = 0; i < pass.windows.size(); ++i) {
       const Pass::Window& window = pass.windows[i];
       const Tensor targets = answer.targets.rows(window.begin, window.end);
@@ -311,7 +312,7 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
 std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe) {
   std::vector<std::int32_t>& known = memory.texts[static_cast<std::size_t>(text)].tokens;
-  // The beginning of what was read is no other text: it was read already.
+  // A prefix of what was read is the same text: it has been read already.
   const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
   if (!std::equal(known.begin(), known.begin() + both, tokens.begin()))
     bad_input(
@@ -319,12 +320,12 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
         "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
         "old one first ('some memory forget')",
         memory.texts[static_cast<std::size_t>(text)].name);
-  if (known.empty() && !tokens.empty()) known.push_back(tokens[0]);  // nothing stands before it to predict it from
+  if (known.empty() && !tokens.empty()) known.push_back(tokens[0]);  // it is never predicted
   const auto begin = static_cast<std::int64_t>(known.size());
   end = std::min(end, static_cast<std::int64_t>(tokens.size()));
   if (begin >= end) return begin;
   ReadSpan reading{text, begin, end, memory.settings.window, windows_at_once(model.context(), model.config())};
-  // A reading that was stopped between two passes goes on as if it had not been: it stays one reading.
+  // Reading that was stopped between two passes continues as one reading, as if it had not been stopped.
   const bool goes_on = !memory.history.empty() && memory.history.back().kind == HistoryEntry::Kind::read && [&] {
     const ReadSpan& before = memory.history.back().reading;
     return before.text == text && before.end == begin && before.window == reading.window &&
@@ -355,7 +356,7 @@ std::int64_t refinement_passes(const Memory& memory) {
 
 namespace {
 
-// Everything that was read, in its order; what came by merging too.
+// Collects all readings in their order, including those of merged memories.
 void collect_readings(const std::vector<HistoryEntry>& history, std::vector<ReadSpan>& readings) {
   for (const HistoryEntry& deed : history) {
     if (deed.kind == HistoryEntry::Kind::read) readings.push_back(deed.reading);
@@ -434,12 +435,12 @@ bool is_reading_of(const HistoryEntry& deed, std::int64_t text) {
 }
 
 struct TokensRead {
-  std::int64_t once = 0, in_all = 0;  // settling reads again what was read
+  std::int64_t once = 0, in_all = 0;  // refinement reads all previous readings again
 };
-// Tokens that a list of deeds reads, but for one text.
+// Returns the number of tokens that a history reads, without one text.
 TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t without) {
   TokensRead sum;
-  bool settled = true;  // nothing has come since it last settled
+  bool settled = true;  // nothing was read since the last refinement
   for (const HistoryEntry& deed : history) {
     const bool settles = deed.kind == HistoryEntry::Kind::refine, left_out = is_reading_of(deed, without);
     TokensRead more = tokens_of(deed.others, without);
@@ -452,7 +453,7 @@ TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t with
   return sum;
 }
 
-// Does everything again in an empty memory, but for the readings of one text. Texts keep their numbers for now.
+// Replays a history in an empty memory, without the readings of one text. Texts keep their indices until the end.
 void do_again(Model& model, Memory& memory, const std::vector<HistoryEntry>& history, std::int64_t without,
               const std::function<void(std::int64_t)>& done) {
   Context& ctx = model.context();
@@ -478,7 +479,7 @@ void do_again(Model& model, Memory& memory, const std::vector<HistoryEntry>& his
       }
       case HistoryEntry::Kind::prune: prune(ctx, memory, deed.min_count); break;
       case HistoryEntry::Kind::refine:
-        // What settled only because the text had been read would not have settled.
+        // Skips a refinement that would not have run if the text had never been read.
         if (memory.history.empty() || memory.history.back().kind == HistoryEntry::Kind::refine) break;
         for (std::int64_t i = 0; i < deed.rounds; ++i) {
           refine(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
@@ -515,7 +516,7 @@ Memory without_text(Model& model, const Memory& memory, std::int64_t text,
   });
   left.texts.erase(left.texts.begin() + text);
   renumber(left.history, text);
-  // Places name texts by number.
+  // Places contain text indices.
   for (Tensor* places : {&left.store.born, &left.store.hit}) {
     Tensor host = places->to(Device::cpu);
     for (std::int64_t m = 0; m < host.elements(); ++m) {

@@ -1,7 +1,8 @@
-// Reads a text through a model and its memory, window after window (spec 8): all positions of a window are predicted
-// with the store as it was before, then the store learns from them. The model itself stays as it is, so its passes do
-// not wait for lessons: several windows go through it at once, on several ranks where there are some, on a GPU beside
-// the lessons of those before them, and what it gives alone, the frozen twin, comes along.
+// Reads a text through a model and its memory, window by window (spec 8): all positions of a window are predicted with
+// the store as it was before, then the store is updated from them. The model does not change, so its forward passes
+// need not wait for updates: several windows go through the model at once, on several ranks if there are any, and on a
+// GPU concurrently with the updates of earlier windows. The losses of the model without memory (the frozen control) are
+// also returned.
 #pragma once
 
 #include <functional>
@@ -15,57 +16,57 @@
 
 namespace some {
 
-// What came of one window. Sums of losses in nats.
+// Result of one window. Losses are sums in nats.
 struct WindowResult {
   std::int64_t tokens = 0;
-  double frozen = 0, mixed = 0;                 // the model alone; with its memory (the same where there is none)
-  std::int64_t births = 0, hits = 0, lost = 0;  // lost: births that took a slot in use
+  double frozen = 0, mixed = 0;                 // frozen: model only; mixed: with its memory (equal if there is none)
+  std::int64_t births = 0, hits = 0, lost = 0;  // births: insertions; lost: insertions that replaced a slot in use
 };
 
-// What became of each position. A reader that does not learn tells the nearest slot that holds the target.
+// Result of one position. A reader that does not learn reports the nearest slot that holds the target.
 struct SlotAssignment {
   std::int32_t slot = no_slot;
   bool born = false;
 };
 
-// Told after every pass; false: stop here. It must leave the model as it is, which may be computing the next pass.
+// Called after every pass; returns false to stop. Must not change the model, which may be computing the next pass.
 using PassObserver =
     std::function<bool(std::span<const WindowResult> windows, std::span<const SlotAssignment> assignments)>;
 
-// Adds to a batch, as a sequence of its own, the rows that predict the targets [first, last) of a text, with up to
-// `context` tokens before them that predict nothing here. With a border each document is a sequence of its own, and no
-// context reaches back over one. Returns the first row that predicts; the others follow it without a gap.
+// Appends a sequence to a batch: the rows that predict the targets [first, last) of a text, preceded by up to `context`
+// tokens whose rows predict nothing. With a border token each document is its own sequence, and no context crosses a
+// document border. Returns the first predicting row; the others follow without a gap.
 std::int64_t add_window(Batch& batch, std::span<const std::int32_t> tokens, std::int64_t first, std::int64_t last,
                         std::int64_t context, std::optional<std::int32_t> border = {});
 
-// How many windows go through the model at once.
+// Returns the number of windows per forward pass of the model.
 std::int64_t windows_at_once(const Context& ctx, const ModelConfig& config);
 
 class MemoryReader {
  public:
-  // memory: null for the model alone, which then reads documents by themselves if a border is given. learn: false
-  // leaves the store as it is; the weights of the mixture then go on from the memory's own, in a copy that the reader
-  // keeps.
+  // memory: null for the model only, which then reads each document separately if a border token is set. learn: false
+  // leaves the store unchanged; the mixture weights then start from the memory's and are updated in a copy owned by the
+  // reader.
   MemoryReader(Model& model, Memory* memory, bool learn, std::optional<std::int32_t> border = {});
 
-  // The targets [begin, end) of a text, begin >= 1, in windows of `stretch.window`. Returns where it ended: `end`, or
-  // earlier, at the end of a pass, where it was told to stop. The ranks of the model's context read together: each has
-  // the whole memory, the same as one rank would have to the bit, and one that is told to stop stops all.
+  // Reads the targets [begin, end) of a text, begin >= 1, in windows of `span_read.window`. Returns the end of what was
+  // read: `end`, or the end of an earlier pass if `observe` stopped it. All ranks of the model's context call it
+  // together. Each holds the whole memory, bit-identical to that of a single rank; if one rank stops, all stop.
   std::int64_t read(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const PassObserver& observe);
 
-  // The same text, whose positions move into their homes in another store (spec 8, settling). False where `observe`,
-  // told how many tokens have come in, said to stop.
+  // Reads the same text and inserts each position into its assigned slot of another store (spec 8, settling). `observe`
+  // is called with the number of tokens processed; returns false if it stopped the pass.
   bool reassign(std::span<const std::int32_t> tokens, const ReadSpan& span_read, Store& store,
                 const std::function<bool(std::int64_t)>& observe);
 
-  std::vector<double> shares() const;  // the weights of the mixture now
+  std::vector<double> shares() const;  // current mixture weights
 
  private:
   struct Pass;
   struct Answer;
   struct Round;
-  // What is done with an answer. It calls `given` once, before it waits for the device, at best when the device has
-  // been given all that there is to do: the model's next pass then comes beside it.
+  // Processes the result of a pass. It calls `given` exactly once, before it waits for the device and preferably when
+  // all its work is queued: the model's next pass then runs concurrently with that work.
   using Work = std::function<bool(const Answer&, const std::function<void()>& given)>;
   std::int64_t for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Work& work);
   Round round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
@@ -78,31 +79,31 @@ class MemoryReader {
   Memory* memory_;
   bool learn_;
   std::optional<std::int32_t> border_;
-  Tensor shares_;  // of a reader that does not learn
+  Tensor shares_;  // for a reader that does not learn
   Mixing mixing_;
 };
 
-// A text becomes known to the memory and is read, or read on from where it was left; `tokens` begins with what was read
-// of it before (bad_input otherwise). Only the targets below `end`. Returns how far it came.
+// Registers a text with the memory and reads it, or continues reading where it stopped. `tokens` must begin with the
+// tokens read before (otherwise bad_input). Reads only the targets below `end`. Returns the end of what was read.
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
-// The same for a text that the memory has, by its number.
+// The same for a text already registered, by its index.
 std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
 
-// One round of settling (spec 8): all that the memory has read is read again, and its slots become what comes to them.
-// False where `observe` said to stop: the memory is then as it was.
+// Runs one pass of k-means refinement (spec 8, settling): everything the memory has read is read again, and each slot
+// is rebuilt from the positions assigned to it. Returns false if `observe` stopped it; the memory is then unchanged.
 bool refine(Model& model, Memory& memory, const std::function<bool(std::int64_t done, std::int64_t of)>& observe);
-// Rounds since the last text was read.
+// Returns the number of refinement passes since the last text was read.
 std::int64_t refinement_passes(const Memory& memory);
 
-// The average state over a text, for a memory's `mean`; at most `most` tokens of it. With a border each document is
-// read by itself.
+// Returns the mean hidden state over at most the first `most` tokens of a text, for a memory's `mean`. With a border
+// token each document is read separately.
 Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64_t most,
                   std::optional<std::int32_t> border = {});
 
-// The memory as it would be had it never read the text of this number: everything else is read again, in its order.
-// progress is called with (tokens done, of how many).
+// Returns the memory as if it had never read the text with this index: everything else is read again, in order.
+// progress is called with (tokens done, total tokens).
 Memory without_text(Model& model, const Memory& memory, std::int64_t text,
                     const std::function<void(std::int64_t, std::int64_t)>& progress);
 

@@ -112,7 +112,7 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.decay = object.need<double>("decay");
   settings.share = object.need<double>("share");
   settings.counts = counts_from(object);
-  // Memories that were written before slots could do either.
+  // Defaults for memories written before these settings existed.
   settings.values = object.get<std::int64_t>("values", 1);
   settings.inherit = object.get<bool>("inherit", false);
   settings.parts = object.get<std::int64_t>("parts", settings.parts);

@@ -38,7 +38,7 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
   store.hit = at_no_place();
   if (settings.parts > 1) {
     store.centres = Tensor::zeros({settings.parts, d}, ctx.master, ctx.device);
-    store.reach = store.partition_size();  // everything begins in the first part
+    store.reach = store.partition_size();  // only the first partition is active
   }
   return store;
 }
@@ -52,7 +52,7 @@ void replace_store(Context& ctx, Store settled, Store& store) {
 
 namespace {
 
-// near: of all windows, since setting it to 0 is a step of its own.
+// near: view into a tensor shared by all windows, so that it is cleared only once.
 Matches found_of(Context& ctx, const MemorySettings& settings, std::int64_t positions, const Tensor& near) {
   const auto kinds = static_cast<std::int64_t>(settings.sharpness.size());
   Matches out;

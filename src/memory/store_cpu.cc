@@ -1,11 +1,11 @@
-// The memory's search on the CPU: queries, what the store says, the mixture, the slots' part in an answer.
+// Search of the memory on the CPU: queries, probabilities of targets, the mixture, and the weights of slots.
 #include "memory/holders_cpu.h"
 #include "memory/mixture.h"
 
 namespace some::cpu {
 namespace {
 
-// What a slot counts for beside its nearness: e^(power ln n) is n^power, and 0 where it is empty.
+// Returns the weight of each slot apart from its key: e^(power ln n) = n^power, and 0 for empty slots.
 template <typename T>
 const T* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
   const T* counts = store.counts.data<T>();
@@ -16,7 +16,7 @@ const T* masses(Context& ctx, const Store& store, const MemorySettings& settings
   return out;
 }
 
-// What is gathered over the parts of the store for one position and one sharpness: sums of e^(... - shift).
+// Sums over the store for one position and one sharpness, each of e^(... - shift).
 template <typename T>
 struct Sums {
   T shift = -std::numeric_limits<T>::infinity(), all = 0, matching = 0;
@@ -31,14 +31,14 @@ struct Sums {
   }
 };
 
-// Which of some slots are a token, where each holds one: 1 or 0.
+// 1 if a slot holds a token, otherwise 0; for slots with one token each.
 template <typename T>
 struct IsToken {
   const std::int32_t* values;
   std::int32_t token;
   T operator()(std::int64_t m) const { return values[m] == token ? T(1) : T(0); }
 };
-// What part of each of some slots is a token, where they can hold several.
+// Each slot's fraction of a token; for slots with several tokens.
 template <typename T>
 struct PartOfSlot {
   const T* part;
@@ -72,7 +72,7 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
   std::fill_n(nearest, positions, -1);
   std::fill_n(product, positions, T(0));
-  // scores: of one position with the slots [first, first + width).
+  // scores: products of one position with the slots [first, first + width).
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
     const T highest = highest_score(scores, width, NotEmpty<T>{mass + first});
@@ -117,7 +117,7 @@ void mix_shares(const MemorySettings& settings, const Matches& found, const Tens
   std::array<T, max_sharpnesses * shares_each> part;
   for (std::int64_t t = 0; t < positions; ++t) {
     if (target[t] < 0) continue;
-    // A target that nobody expects at all must not make numbers of nothing.
+    // Keeps the logarithm finite if neither model nor memory expects the target at all.
     const T model = std::max(std::exp(-loss[t]), std::numeric_limits<T>::min());
     T answer = 0;
     for (std::int64_t s = 0; s < kinds; ++s) {
@@ -166,7 +166,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
   });
 }
 
-// The same where a row looks into some parts only; the slots of all others have no say.
+// The same if a row searches only some partitions; all other slots have weight 0.
 template <typename T>
 void weigh_parts(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                  const Tensor& say, Tensor& weights) {
@@ -210,12 +210,13 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
   });
 }
 
-// Settling: nearness, and a little for what part of the slot the token is. The lower slot among equals.
+// Refinement: finds the slot with the largest score, key product plus a bonus for the token's fraction of the slot. The
+// lower slot among equals.
 template <typename T>
 void find_homes_of(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                    const Tensor& targets, Tensor& assigned_slots) {
   const std::int64_t positions = queries.dim(0);
-  const bool only_holders = store.entries() == 1;  // it could not keep another token
+  const bool only_holders = store.entries() == 1;  // a slot with one entry cannot hold another token
   const std::int32_t* target = targets.data<std::int32_t>();
   const T* counts = store.counts.data<T>();
   std::int32_t* home = assigned_slots.data<std::int32_t>();
@@ -228,8 +229,8 @@ void find_homes_of(Context& ctx, const Store& store, const MemorySettings& setti
     for (const Holder<T>& holder : holders.of(t, first, width))
       here.meet(holder.slot, scores[holder.slot - first] + static_cast<T>(token_affinity) * holder.part);
     if (only_holders) return;
-    // Of all others, which are worth their nearness alone, only the nearest can be it. That it may be a holder itself
-    // does no harm, since one is not worth less than its nearness.
+    // Slots that do not hold the token are scored by their key only, so only the nearest slot can win. It may itself be
+    // a holder, which is harmless: a holder's score is at least its key product.
     here.meet_all(scores, first, width, NotEmpty<T>{counts + first});
   };
   for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);

@@ -1,4 +1,4 @@
-// What the search and the lesson share on the CPU.
+// Code shared by search and update on the CPU.
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ using cpu::Product;
 using cpu::thread_buffer;
 using cpu::with_precision;
 
-constexpr double shortest = 1e-12;            // a length below it is divided by it instead
-constexpr std::int64_t slots_at_once = 8192;  // scores exist for this many slots at most
+constexpr double shortest = 1e-12;            // lower bound of a norm that is divided by
+constexpr std::int64_t slots_at_once = 8192;  // scores are stored for at most this many slots at a time
 constexpr std::int64_t row_grain = 8;
 
 template <typename T>
@@ -35,7 +35,7 @@ void normalize(T* row, std::int64_t d) {
   for (std::int64_t i = 0; i < d; ++i) row[i] *= inverse;
 }
 
-// scores [rows, last - first] of queries [rows, d] with the keys of some slots.
+// scores [rows, last - first] = products of queries [rows, d] with the keys of the slots [first, last).
 template <typename T>
 void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows, std::int64_t first, std::int64_t last,
            T* scores) {
@@ -44,7 +44,7 @@ void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows
        width);
 }
 
-// The parts that each of some queries looks into, nearest first (the lower among equals): [rows, look].
+// Returns the partitions that each query searches, nearest first (ties: the lower one): [rows, look].
 template <typename T>
 std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
                                        std::int64_t look) {
@@ -69,16 +69,16 @@ std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T
   return looked;
 }
 
-// Rows that look into parts, those of a part beside each other, so that what they find is one product a part.
+// (Row, partition) pairs sorted by partition, so that the scores of a partition are one matrix product.
 template <typename T>
 struct Visits {
-  std::vector<std::int64_t> begin;  // of each part its first visit; [parts + 1]
-  std::vector<std::int64_t> place;  // of each pair of a row and a part, as `looked` has them: which visit it is
+  std::vector<std::int64_t> begin;  // first visit of each partition; [partitions + 1]
+  std::vector<std::int64_t> place;  // visit of each (row, partition) pair, in the order of `looked`
   T* rows;                          // [visits, d]
 
   std::int64_t count() const { return begin.back(); }
 };
-// On the arena.
+// In the arena.
 template <typename T>
 Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
                     std::int64_t look) {
@@ -97,7 +97,7 @@ Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::
   return out;
 }
 
-// scores [visits, width] of each visit with the slots [first, first + width) of its part.
+// scores [visits, width] = products of each visit's row with the slots [first, first + width) of its partition.
 template <typename T>
 void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std::int64_t first, std::int64_t width,
                  T* scores) {
@@ -113,8 +113,8 @@ void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std:
   gemm_batch(*ctx.threads, products);
 }
 
-// Calls work(row, scores, first, width) with the scores of each row [count, d] with the slots it looks into, those from
-// `first` on. Rows beside each other in threads, the slots of one row one after another.
+// Calls work(row, scores, first, width) with the scores of each row [count, d] and a range of the slots it searches,
+// starting at slot `first`. Different rows may run in parallel; the calls of one row are sequential.
 template <typename T, typename Work>
 void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const T* rows, std::int64_t count,
                 Work&& work) {
@@ -149,15 +149,15 @@ void for_scores(Context& ctx, const Store& store, const MemorySettings& settings
   }
 }
 
-// Which of some slots hold something, by their counts or masses.
+// True for slots that are not empty, by their counts or masses.
 template <typename T>
 struct NotEmpty {
   const T* counts;
   bool operator()(std::int64_t m) const { return counts[m] > T(0); }
 };
 
-// The highest score of the slots that are asked for; the lowest number there is where none is. asked(m) is without
-// branches, so that many slots are compared at once.
+// Returns the highest score of the slots for which asked(m) is true; the lowest number of the type if there is none.
+// asked(m) must be branch-free, so that the loop is vectorized.
 template <typename T, typename Asked>
 T highest_score(const T* scores, std::int64_t width, Asked asked) {
   constexpr T lowest = std::numeric_limits<T>::lowest();
@@ -170,7 +170,7 @@ T highest_score(const T* scores, std::int64_t width, Asked asked) {
   return highest;
 }
 
-// Of the slots that were met the one that is worth most, the lower among equals; -1: none was met.
+// Running maximum: the slot with the highest value, the lower one among equals; -1: none so far.
 template <typename T>
 struct Best {
   std::int32_t& slot;
@@ -181,10 +181,10 @@ struct Best {
     slot = other;
     worth = its_worth;
   }
-  // Of the slots [first, first + width) those that are asked for, which are worth their scores.
+  // Considers the slots [first, first + width) for which asked(m) is true, with their scores as values.
   template <typename Asked>
   void meet_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
-    // Where it is, is then looked for in one stretch of them alone.
+    // Finds the maximum per block of slots first; only the winning block is searched for its position.
     constexpr std::int64_t span_read = 256;
     T highest = std::numeric_limits<T>::lowest();
     std::int64_t m = -1;

@@ -1,4 +1,4 @@
-// The memory's lesson on the CPU: hits, legacies, births, and the centres of the parts; and how it settles.
+// Update of the memory on the CPU: matches, merge-on-evict, insertions, the centroids of partitions, and refinement.
 #include <span>
 
 #include "memory/entries.h"
@@ -7,7 +7,7 @@
 namespace some::cpu {
 namespace {
 
-// Positions that hit one slot, or slots that leave what they hold to one: in order.
+// Members that change one slot, in order: positions that matched it, or evicted slots that are merged into it.
 struct Group {
   std::int32_t slot;
   std::vector<std::int64_t> members;
@@ -47,14 +47,14 @@ void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
   normalize(key, d);
 }
 
-// The slot that each of those that give way has for its heir: the nearest one that stays; of the same token where slots
-// hold but one. -1: there is none.
+// Returns, for each evicted slot, the slot it is merged into: the nearest slot that stays, among those with the same
+// token if slots hold one token each; -1: none.
 template <typename T>
 std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const MemorySettings& settings,
                                    const std::vector<std::int32_t>& leaving) {
   const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
   const std::int32_t* values = store.values.data<std::int32_t>();
-  T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // their counts; 0: it is empty, or leaves
+  T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // counts of the slots; 0: empty or evicted
   std::copy_n(store.counts.data<T>(), reach, stays);
   T* keys = ctx.scratch({rows, d}, dtype_of<T>()).template data<T>();
   for (std::int64_t i = 0; i < rows; ++i) {
@@ -64,7 +64,7 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
   }
   std::vector<std::int32_t> heirs(leaving.size(), -1);
   std::vector<T> nearness(leaving.size());
-  // scores: of one row with the slots [first, first + width).
+  // scores: products of one row with the slots [first, first + width).
   const auto look_at = [&](std::int64_t i, const T* scores, std::int64_t first, std::int64_t width) {
     const auto at = static_cast<std::size_t>(i);
     Best<T> heir{heirs[at], nearness[at]};
@@ -80,7 +80,7 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
   return heirs;
 }
 
-// spec 8, learning 5: what slots hold that give way (-1: none) goes to their heirs.
+// spec 8, learning, item 5: merges the content of evicted slots (-1: none) into their nearest neighbors.
 template <typename T>
 void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way, Store& store) {
   T* counts = store.counts.data<T>();
@@ -117,8 +117,8 @@ void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::
   });
 }
 
-// The slots that so many misses take: those used least. All slots from `reach` on have usage 0: as many of them as
-// there are misses are candidates enough.
+// Returns the slots that the misses are inserted into: the least used ones. All slots from `reach` on have usage 0, so
+// the first `misses` of them are enough candidates.
 template <typename T>
 std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misses) {
   const T* usage = store.usage.data<T>();
@@ -136,8 +136,9 @@ std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misse
   return order;
 }
 
-// The same where each miss looks into parts of its own (spec 8, parts): it takes the slot used least of those parts
-// that no miss before it took; among equals the lower one, but among empty ones that of the nearer part. -1: none left.
+// The same if each miss searches its own partitions (spec 8, parts): it takes the least used slot of those partitions
+// that no earlier miss has taken. Ties go to the lower slot, but between empty slots to the nearer partition. -1: none
+// left.
 template <typename T>
 std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
                                            const T* queries, std::int64_t positions,
@@ -145,7 +146,7 @@ std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, con
   const T* usage = store.usage.data<T>();
   const std::int64_t look = parts_to_look_into(store, settings), size = store.partition_size();
   const std::vector<std::int32_t> looked = choose_parts(ctx, store, queries, positions, look);
-  // No part can lose more slots than there are misses that look into it.
+  // No partition can lose more slots than there are misses that search it.
   const auto begun = static_cast<std::size_t>(store.partitions_active());
   std::vector<std::int64_t> wanted(begun, 0);
   for (const std::int64_t t : misses) {
@@ -175,7 +176,7 @@ std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, con
       const auto part = static_cast<std::size_t>(looked[static_cast<std::size_t>(i)]);
       if (next[part] == order[part].size()) continue;
       const std::int32_t slot = order[part][next[part]];
-      // Among empty ones the nearer part's.
+      // Ties between empty slots go to the nearer partition.
       const bool equal = best >= 0 && usage[slot] == usage[best];
       if (best >= 0 && !(usage[slot] < usage[best] || (equal && usage[slot] > 0 && slot < best))) continue;
       best = slot;
@@ -187,7 +188,7 @@ std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, con
   return out;
 }
 
-// Every query that was born or hit in a part is added to the part's centre.
+// Adds every query that was inserted or matched in a partition to its centroid.
 template <typename T>
 void move_centres(Context& ctx, const T* queries, const std::int32_t* assignments, std::int64_t positions,
                   Store& store) {
@@ -231,7 +232,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   std::int32_t* assignment = assignments.data<std::int32_t>();
 
   const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
-  for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning 1
+  for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning, item 1
 
   std::vector<std::int64_t> misses;
   std::vector<std::pair<std::int32_t, std::int64_t>> found_in;  // slot, position
@@ -245,7 +246,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
       misses.push_back(t);
     }
   }
-  for_groups(ctx, grouped(std::move(found_in)), [&](const Group& hits) {  // learning 3
+  for_groups(ctx, grouped(std::move(found_in)), [&](const Group& hits) {  // item 3
     T* sum = thread_buffer<T>(0, d);
     std::fill_n(sum, d, T(0));
     const auto entries = entries_of<T>(store, hits.slot);
@@ -259,7 +260,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
     usage[hits.slot] += more;
   });
 
-  const std::vector<std::int32_t> order =  // learning 4
+  const std::vector<std::int32_t> order =  // item 4
       store.parts() > 1 ? slots_used_least<T>(ctx, store, settings, query, positions, misses)
                         : slots_used_least<T>(store, misses.size());
   if (settings.inherit) pass_on<T>(ctx, settings, order, store);

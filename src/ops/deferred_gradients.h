@@ -1,8 +1,8 @@
-// The gradients of dense layers' matrices are products that sum over all tokens and have so few elements that one alone
-// does not fill a GPU. While a DeferGradients exists, they may be put off, so that those of one block of the model
-// share a launch, together with the gradients of their biases. Such gradients are complete only after its finish()
-// (those of biases also need that of kernels/reduce/deferred_sums.h). Until then, what linear_backward was given, dy
-// and x, must neither move nor change.
+// Deferred weight gradients of dense layers. Each is a GEMM that sums over all tokens and has so few elements that it
+// cannot fill a GPU by itself. While a DeferGradients exists, such GEMMs may be deferred, so that those of one block of
+// the model share a launch, together with the gradients of their biases. Such gradients are complete only after its
+// finish() (those of biases also need that of kernels/reduce/deferred_sums.h). Until then, the arguments of
+// linear_backward, dy and x, must neither move nor change.
 #pragma once
 
 #include "runtime/op.h"
@@ -11,9 +11,9 @@ namespace some {
 
 SOME_OP(void, defer_gradients, (Context & ctx), (ctx))
 SOME_OP(void, finish_gradients, (Context & ctx), (ctx))
-SOME_OP(void, drop_gradients, (Context & ctx), (ctx))  // does not fail: nothing waits and nothing is held any more
+SOME_OP(void, drop_gradients, (Context & ctx), (ctx))  // does not fail: discards deferred gradients and stops deferring
 
-// If something fails before finish(), what was put off is dropped.
+// Defers gradients during its lifetime. If something fails before finish(), deferred gradients are discarded.
 class DeferGradients {
  public:
   explicit DeferGradients(Context& ctx) : ctx_(ctx) { defer_gradients(ctx_); }

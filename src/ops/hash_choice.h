@@ -1,4 +1,5 @@
-// The choice of the random-routing control, one definition for every device so that all choose alike.
+// Hash routing (Hash Layers): the experts of a token depend only on its id. One definition for all devices, so that
+// they agree.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 namespace some {
 
 // Fills chosen[0..k-1] with distinct experts for token id `token`, in random order: a random subset by Floyd's method,
-// then a shuffle. Needs no memory but the result; k <= experts.
+// then a shuffle. Uses no memory other than the result; k <= experts.
 SOME_HD inline void choose_experts(std::uint64_t seed, int layer, std::int32_t token, int experts, int k,
                                    std::int32_t* chosen) {
   const std::uint64_t place =
@@ -20,7 +21,7 @@ SOME_HD inline void choose_experts(std::uint64_t seed, int layer, std::int32_t t
     std::int32_t pick = static_cast<std::int32_t>(stream.below(drawn++, static_cast<std::uint32_t>(last + 1)));
     for (int i = 0; i < count; ++i) {
       if (chosen[i] == pick) {
-        pick = last;  // not among the chosen: all of them are smaller
+        pick = last;  // not chosen yet: all chosen experts are smaller
         break;
       }
     }

@@ -6,26 +6,27 @@
 
 namespace some {
 
-// x: [T, in] compute. bias may be empty (a default-made Param). y: [T, out] in compute or master precision.
+// Computes y = x W^T + b. x: [T, in] compute. bias may be empty (a default-constructed Param). y: [T, out] in compute
+// or master precision.
 SOME_OP(void, linear_forward, (Context & ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y),
         (ctx, x, weight, bias, y))
 
-// pre = x W^T + b, y = GELU(pre); both [T, out] compute.
+// Computes pre = x W^T + b and y = GELU(pre); both [T, out] compute.
 SOME_OP(void, linear_gelu_forward,
         (Context & ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre, Tensor& y),
         (ctx, x, weight, bias, pre, y))
 
 enum class Into { overwrite, add };
 
-// dy: [T, out] in compute or master precision. weight.grad += dy^T x, bias.grad += column sums of dy (each only where
-// the Param has a gradient), and dx = dy W or dx += dy W when dx is not null (dx: [T, in] compute).
+// Computes weight.grad += dy^T x and bias.grad += column sums of dy (each only if the Param has a gradient), and dx =
+// dy W or dx += dy W if dx is not null. dy: [T, out] in compute or master precision; dx: [T, in] compute.
 SOME_OP(void, linear_backward,
         (Context & ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias, Tensor* dx,
          Into into),
         (ctx, dy, x, weight, bias, dx, into))
 
-// Backward of linear_gelu_forward: dy [T, out] compute is the gradient of y and becomes that of pre, dy * GELU'(pre),
-// in place; the rest as in linear_backward, from that.
+// Backward pass of linear_gelu_forward: replaces dy [T, out] compute, the gradient of y, by the gradient of pre, dy *
+// GELU'(pre). The rest is as in linear_backward, with that gradient.
 SOME_OP(void, linear_gelu_backward,
         (Context & ctx, const Tensor& pre, Tensor& dy, const Tensor& x, const Param& weight, const Param& bias,
          Tensor* dx, Into into),

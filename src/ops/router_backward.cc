@@ -26,7 +26,7 @@ void router_backward(Context& ctx, RouterBackward& router) {
                    auxiliary.balance * auxiliary.share, dquery, loss);
     }
     if (router.dquery != nullptr) add_into(ctx, *router.dquery, dquery);
-    router.draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place where it can be
+    router.draw = ctx.compute == ctx.master ? dquery : ctx.scratch(dquery.shape());  // in place if possible
     query_backward(ctx, dquery, router.raw, router.query, router.norms, router.ground, router.draw, router.dprevious);
   }
   if (router.weight)

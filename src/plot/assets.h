@@ -1,4 +1,4 @@
-// What every page is made of besides its content; embedded when the program is built (cmake/web.cmake).
+// Style sheet and script shared by all pages, embedded at build time (cmake/web.cmake).
 #pragma once
 
 #include <string_view>
@@ -7,8 +7,8 @@ namespace some {
 
 struct Assets {
   std::string_view style;
-  std::string_view script;  // empty where the program was built with SOME_WEB=OFF
-  std::string_view hash;    // SHA-256 of the script, base64: the only script a page's content policy lets run
+  std::string_view script;  // empty if the program was built with SOME_WEB=OFF
+  std::string_view hash;  // base64 SHA-256 of the script, the only script that a page's content security policy allows
 };
 Assets embedded_assets();
 

@@ -26,7 +26,7 @@ Text marked_text(std::string_view marked) {
   static constexpr std::array<Mark, 2> marks{{{"`", Span::Style::code}, {"**", Span::Style::strong}}};
   Text text;
   while (!marked.empty()) {
-    // The mark that comes first and is closed again; without one the rest is plain.
+    // Finds the first mark that is closed; without one the rest is plain text.
     std::size_t begin = marked.size(), end = 0;
     const Mark* found = nullptr;
     for (const Mark& mark : marks) {

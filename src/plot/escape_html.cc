@@ -16,7 +16,7 @@ std::string escape(std::string_view text) {
       case '\'': out += "&#39;"; break;
       case bad_byte: append_utf8(out, 0xFFFD); break;
       default:
-        // Control characters cannot stand in XML at all.
+        // XML does not allow control characters.
         if (point.value < 32 && point.value != '\n' && point.value != '\t')
           out += ' ';
         else
@@ -29,7 +29,7 @@ std::string escape(std::string_view text) {
 
 std::string script_json(const nlohmann::json& value) {
   std::string out;
-  // "</script" and "<!--" both need a "<", which JSON may as well write as an escape.
+  // "</script" and "<!--" both need a "<", which JSON may also write as an escape.
   for (const char c : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
     if (c == '<')
       out += "\\u003c";

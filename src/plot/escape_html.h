@@ -1,4 +1,4 @@
-// Text and data of any origin made safe for a page: the only way into one.
+// Escaping of untrusted text and data for pages; all text enters a page through these functions.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -7,13 +7,13 @@
 
 namespace some {
 
-// Safe inside XML and HTML, between tags and between quotes; bytes that are not UTF-8 are replaced.
+// Escapes text for XML and HTML, between tags and inside quoted attributes; invalid UTF-8 is replaced.
 std::string escape(std::string_view text);
-// JSON for the inside of a script element: no text in it can end the element or begin a comment.
+// Serializes JSON for a script element: no text in it can end the element or start a comment.
 std::string script_json(const nlohmann::json& value);
-// The text with what is not UTF-8 replaced: a page must be valid whatever a model wrote or a file is named.
+// Replaces invalid UTF-8: a page must be valid whatever a model generated and however a file is named.
 std::string valid_text(std::string_view text);
-// Markdown that shows the text as it is, on one line.
+// Escapes text for Markdown so that it is displayed unchanged, on one line.
 std::string escape_markdown(std::string_view text);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// A document as one HTML file: the frame of every page, and its blocks inside it.
+// Writes a document as one HTML file: the page frame with the blocks inside it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ bool has_groups(const Table& table) {
                      [](const auto& column) { return !column.group.empty(); });
 }
 
-// "2.72 ± 0.01" may be broken before its sign, nowhere else, so that a table of many such still fits.
+// Allows a line break in "2.72 ± 0.01" only before the sign, so that wide tables of such values still fit.
 std::string html_number(const Text& text) {
   std::string out = html_text(text);
   const std::string sign = " ± ";
@@ -43,7 +43,7 @@ std::string html_number(const Text& text) {
   return out;
 }
 
-// A number keeps the word after it ("done, 3 seeds"): a narrow column would set them below one another.
+// Keeps a number and the word after it on one line ("done, 3 seeds"), even in a narrow column.
 std::string html_short(const Text& text) {
   Text kept = text;
   for (Span& span : kept.spans) {
@@ -79,7 +79,7 @@ std::string table_head(const Table& table) {
 }
 
 std::string html_table(const Table& table) {
-  // A table may be wider than the screen: it scrolls inside its frame, which the keyboard can reach.
+  // A table may be wider than the screen: it scrolls inside its frame, which is reachable by keyboard.
   std::string out =
       fmt::format("<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"{}\"><table id=\"{}\">",
                   escape(table.caption.empty() ? "table" : table.caption), escape(table.id));
@@ -139,7 +139,7 @@ std::string html_block(const PageBlock& block) {
   return "";
 }
 
-// Empty where there is too little to be listed.
+// Returns the table of contents; empty if there are too few headings.
 std::string contents(const Document& document) {
   std::string items;
   int count = 0;
@@ -168,8 +168,8 @@ std::string html_header(const Header& header) {
 
 }  // namespace
 
-// Nothing is ever fetched and no script but the program's own runs: the page holds all it needs, and the browser is
-// told to keep it so. Charts set styles of their own elements. A live page may ask the server it came from.
+// Nothing is fetched and only the program's own script runs: the page is self-contained, and the policy enforces this.
+// Charts set styles of their own elements. A live page may connect to the server it came from.
 std::string content_policy(const Assets& assets, bool live) {
   const std::string scripts = assets.script.empty() ? "'none'" : fmt::format("'sha256-{}'", assets.hash);
   return fmt::format(
@@ -198,7 +198,7 @@ std::string write_html(const Document& document, const Assets& assets) {
       "<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}: {}</title>\n<style>",
       content_policy(assets, header.live), escape(header.kind), escape(header.title));
   out += assets.style;
-  // Browsers ask a server for a picture of every site unless they are told that there is none.
+  // Browsers request a favicon from a server unless the page declares one.
   out += fmt::format(
       "</style>{}\n</head>\n<body{}>\n<a class=\"skip\" href=\"#content\">Skip to the content</a>\n{}<main "
       "id=\"content\" tabindex=\"-1\">\n{}",

@@ -1,4 +1,4 @@
-// A document as Markdown.
+// Writes a document as Markdown.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PageBlock::Kind;
 
-// The marks must touch the words: a space before the closing ones would leave them standing as stars.
+// Wraps the text in a mark. Marks must touch the words: after a space the closing mark would be shown as literal stars.
 std::string between_marks(const std::string& text, const char* mark) {
   const std::size_t end = text.find_last_not_of(' ') + 1;
   if (end == 0) return text;
@@ -28,7 +28,7 @@ std::string markdown_text(const Text& text) {
       case Span::Style::strong: out += between_marks(span.text, "**"); break;
       case Span::Style::pale: out += between_marks(span.text, "_"); break;
       case Span::Style::code: {
-        // Inside code nothing can be escaped; text that holds the mark itself is shown as plain text.
+        // Code spans have no escapes; text that contains the delimiter is written as plain text.
         const bool quotable = span.text.find_first_of("`|\n") == std::string::npos && !span.text.empty();
         out += quotable ? "`" + valid_text(span.text) + "`" : escape_markdown(span.text);
         break;
@@ -57,7 +57,7 @@ std::string markdown_table(const Table& table) {
   return out + "\n";
 }
 
-// The values of a series, whichever shape its points have.
+// Returns the values of a series for any format of its points.
 std::vector<double> values_of(const nlohmann::json& series) {
   std::vector<double> values;
   const auto number = [](const nlohmann::json& value) { return value.is_number() ? value.get<double>() : NAN; };
@@ -75,7 +75,7 @@ std::string markdown_chart(const Chart& chart) {
     for (const auto& series : chart.spec["series"]) {
       const std::vector<double> values = values_of(series);
       if (values.empty()) continue;
-      if (chart.spec.value("kind", "") == "dots") {  // one value per run: written, not drawn
+      if (chart.spec.value("kind", "") == "dots") {  // one value per run: written as text
         std::string told;
         for (const double value : values) told += fmt::format("{}{:.4f}", told.empty() ? "" : ", ", value);
         out += fmt::format("- {}: {}\n", escape_markdown(series.at("name").get<std::string>()), told);

@@ -1,6 +1,7 @@
 #include "plot/projection.h"
 
-// One thread: how a product is cut, and so how it is rounded, must not depend on how many there are.
+// Eigen runs on one thread: the partition of a product, and thus its rounding, must not depend on the number of
+// threads.
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Dense>
 #include <algorithm>
@@ -23,17 +24,18 @@ Plane principal_plane(const Points& points) {
   const Eigen::RowVectorXd mean = centred.colwise().mean();
   Eigen::RowVectorXd::Map(plane.mean.data(), d) = mean;
   centred.rowwise() -= mean;
-  // Products of columns, or of rows where there are fewer of them: both have the same largest eigenvalues.
+  // Uses the Gram matrix if there are fewer rows than columns: it has the same nonzero eigenvalues as the scatter
+  // matrix.
   const bool by_rows = n < d;
   const Eigen::MatrixXd products =
       by_rows ? Eigen::MatrixXd(centred * centred.transpose()) : Eigen::MatrixXd(centred.transpose() * centred);
   const double total = products.trace();
   if (!(total > 0)) return plane;
-  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(products);  // eigenvalues rise
+  const Eigen::SelfAdjointEigenSolver<Eigen::MatrixXd> solver(products);  // eigenvalues in increasing order
   for (std::size_t i = 0; i < 2 && static_cast<std::int64_t>(i) < products.rows(); ++i) {
     const Eigen::Index place = products.rows() - 1 - static_cast<Eigen::Index>(i);
     const double value = solver.eigenvalues()(place);
-    if (!(value > 1e-14 * total)) break;  // the points lie on a line
+    if (!(value > 1e-14 * total)) break;  // the points are collinear
     Eigen::VectorXd axis = solver.eigenvectors().col(place);
     if (by_rows) axis = (centred.transpose() * axis).normalized();
     Eigen::Index largest = 0;
@@ -76,7 +78,7 @@ TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& aske
   const TsneSettings settings = resolve(asked, n);
   const auto at = [n](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * n + j); };
 
-  // Joint probabilities: each point's neighbourhood has the wanted perplexity, then both directions are averaged.
+  // Joint probabilities: calibrates each point's conditional distribution to the perplexity, then symmetrizes.
   std::vector<double> conditional(static_cast<std::size_t>(n * n)), joint(static_cast<std::size_t>(n * n));
   parallel_for(threads, n, [&](std::int64_t i) {
     std::vector<double> square(static_cast<std::size_t>(n));
@@ -94,7 +96,7 @@ TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& aske
       for (std::int64_t j = 0; j < n; ++j) {
         if (j == i) continue;
         const double away = square[static_cast<std::size_t>(j)] -
-                            nearest;  // the nearest has weight 1: nothing underflows to an empty sum
+                            nearest;  // the nearest has weight 1, so that the sum cannot underflow to 0
         const double weight = std::exp(-precision * away);
         sum += weight;
         weighted += weight * away;
@@ -106,7 +108,7 @@ TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& aske
       else
         high = precision;
       precision = std::isinf(high) ? precision * 2 : 0.5 * (low + high);
-      if (precision > 1e12) break;  // points that lie on one another cannot be told apart further
+      if (precision > 1e12) break;  // coincident points cannot be separated further
     }
     double sum = 0;
     for (std::int64_t j = 0; j < n; ++j) {

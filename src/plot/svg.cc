@@ -85,7 +85,7 @@ void Svg::path(const std::vector<std::pair<double, double>>& points, const std::
 }
 
 std::string Svg::finish() const {
-  // A white sheet of its own: the picture reads the same in a viewer with a dark background.
+  // White background, so that the picture looks the same in a viewer with a dark theme.
   return fmt::format(
       "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:g} {1:g}\" width=\"{0:g}\" height=\"{1:g}\" "

@@ -26,7 +26,7 @@ std::string arrows(const std::vector<std::string>& names) {
   return text;
 }
 
-// One reading of a recipe: the files it is built from, where each key was last set, and the values so far.
+// State while reading a recipe: the files it is built from, where each key was last set, and the values so far.
 class Reader {
  public:
   enum class Names { current, old_too };
@@ -76,7 +76,7 @@ class Reader {
     bare.text = value;
     TomlNode node = bare;
     try {
-      // One value and nothing behind it; anything else is a bare text, so that paths and names need no quotes.
+      // A single TOML value; anything else is taken as bare text, so that paths and names need no quotes.
       const TomlNode parsed = parse_toml("value = " + value, place);
       if (parsed.entries.size() == 1) node = parsed.entries[0].second;
     } catch (const Error&) {
@@ -88,7 +88,7 @@ class Reader {
       return;
     }
     assign(name, node, place, "");
-    // What is asked for explicitly holds in every stage.
+    // An explicit override applies to every stage.
     for (Stage& one : recipe.stages)
       std::erase_if(one.settings, [&](const auto& setting) { return setting.first == name; });
   }
@@ -117,9 +117,9 @@ class Reader {
   std::map<std::string, std::string> places_;     // key -> "file:line" or "override ..."
   std::map<std::string, std::string> folders_;    // key -> folder of the file that set it
   std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
-  std::map<std::size_t, double> scale_in_stage_;  // likewise
+  std::map<std::size_t, double> scale_in_stage_;  // the same per stage
 
-  // The first value of what checks of combinations throw is the key at fault; say where it was set.
+  // The first value of errors from combination checks is the key at fault; the message adds where it was set.
   void check(const Recipe& one, const std::string& prefix, const std::string& origin) const {
     try {
       check_config(one.model);
@@ -140,7 +140,7 @@ class Reader {
 
   static std::string stage_prefix(std::size_t stage) { return fmt::format("stage.{}.", stage + 1); }
 
-  // "stage.2.train.lr": the second stage, and the name of the key there.
+  // Splits "stage.2.train.lr" into the index of the second stage and the name of the key.
   std::pair<std::optional<std::size_t>, std::string> stage_in(const std::string& name, const std::string& place) const {
     if (name != "stage" && !name.starts_with("stage.")) return {std::nullopt, name};
     const std::size_t begin = std::min<std::size_t>(name.size(), 6), dot = name.find('.', begin);
@@ -159,7 +159,7 @@ class Reader {
     constexpr std::size_t max_stages = 1000;
     if (node.kind != TomlNode::Kind::array || node.items.empty() || node.items.size() > max_stages)
       bad_input(Code::setting_type, "{}: {}: wants tables headed [[stage]], at most {}", place, "stage", max_stages);
-    recipe.stages.assign(node.items.size(), {});  // those of a base are not added to
+    recipe.stages.assign(node.items.size(), {});  // stages of a base are replaced, not extended
     scale_in_stage_.clear();
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       if (node.items[i].kind != TomlNode::Kind::table)
@@ -279,7 +279,7 @@ class Reader {
     const std::string last = name.substr(name.rfind('.') + 1);
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
-      // The right name in the wrong table is nearer than any misspelling.
+      // The right name in the wrong table is a better suggestion than any misspelling.
       if (key.name == last)
         bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, key.full_name());
       names.push_back(key.full_name());
@@ -485,7 +485,7 @@ class Reader {
     recipe.from = from;
   }
 
-  // Checks across keys that are not the model's own. As in check_config, a message begins with the key at fault.
+  // Checks combinations of keys outside the model. As in check_config, a message begins with the key at fault.
   static void check_run(const Recipe& recipe) {
     if (recipe.data.train.empty())
       bad_input(Code::setting_out_of_range, "{} = \"\": wants a file, a folder or \"builtin:stories\"", "data.train");
@@ -495,7 +495,7 @@ class Reader {
     if (recipe.data.tokenizer.empty())
       bad_input(Code::setting_out_of_range, "{} = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json",
                 "data.tokenizer");
-    // Three special tokens and one for each byte.
+    // Three special tokens and one token per byte.
     if (recipe.data.tokenizer == "bytelevel" && recipe.data.vocab < 259) {
       bad_input(Code::setting_out_of_range,
                 "{} = {}: a bytelevel vocabulary has at least 259 tokens, 256 bytes and 3 special ones", "data.vocab",
@@ -515,7 +515,7 @@ class Reader {
     }
   }
 
-  // A relative path that leads nowhere from the working folder is tried from the folder of the recipe that gave it.
+  // Resolves a relative path that does not exist in the working folder from the folder of the recipe that set it.
   std::string located(const std::string& path, const std::string& name) const {
     const auto folder = folders_.find(name);
     if (path.empty() || path.starts_with("builtin:") || folder == folders_.end() || folder->second.empty()) return path;

@@ -9,13 +9,13 @@
 namespace some {
 namespace {
 
-// value * factor, rounded to a multiple of `unit`, not below `floor` and not above the value itself.
+// Returns value * factor, rounded to a multiple of `unit`, at least `floor` and at most the value itself.
 std::int64_t shrunk(std::int64_t value, double factor, std::int64_t floor, std::int64_t unit = 1) {
   const std::int64_t rounded = std::llround(static_cast<double>(value) * factor / static_cast<double>(unit)) * unit;
   return std::min(value, std::max({rounded, floor, unit}));
 }
 
-// Which layer of the full model stands at the same height.
+// Returns the layer of the full model at the same relative depth.
 std::size_t same_height(int layer, int layers, int full_layers) {
   return static_cast<std::size_t>((layer + 0.5) * full_layers / layers);
 }
@@ -47,7 +47,7 @@ void scale_width(ModelConfig& model, double factor) {
   model.lora_rank = std::min({model.lora_rank, model.d_model, model.d_ffn});
 }
 
-// To three digits, so that the resolved recipe stays readable.
+// Rounds to three digits, so that the resolved recipe stays readable.
 double rounded(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
 }  // namespace
@@ -76,7 +76,7 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   model.experts = static_cast<int>(shrunk(model.experts, lower, 2 * model.top_k));
   model.seq_len = static_cast<int>(shrunk(model.seq_len, shorter, min_length, std::min(model.seq_len, 8)));
 
-  // Everything counted in steps keeps its place in a run that has fewer of them.
+  // Numbers of steps keep their relative position in the shorter run.
   const double steps = (static_cast<double>(data.train_stories) / train.batch) /
                        (static_cast<double>(full_stories) / recipe.train.batch);
   for (const RecipeKey& key : recipe_keys()) {
@@ -93,7 +93,7 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
     model.keys.theta = rounded(model.keys.theta * fair_use(out) / fair_use(recipe));
   }
   check_config(model);
-  // A stage's own settings become what they are in its recipe, scaled.
+  // Settings of a stage get the values they have in its scaled recipe.
   if (!recipe.stages.empty()) {
     const std::vector<Recipe> stages = stage_recipes(recipe);
     for (std::size_t i = 0; i < stages.size(); ++i) {

@@ -21,10 +21,10 @@ struct TomlFault {
   std::string what;
 };
 
-// What the library must not be given. It and this file read by recursion, so that nesting is limited, in brackets and
-// in dotted names; and characters beyond ASCII outside of quotes and comments, which TOML does not allow, lead it into
-// undefined behaviour (toml++ 3.3, is_non_ascii_horizontal_whitespace). What stands behind a fault may be read wrongly
-// here; the parser stops at the fault.
+// Finds input that must not reach the library. The library and this file parse by recursion, so nesting is limited, in
+// brackets and in dotted names. Characters beyond ASCII outside of quotes and comments, which TOML does not allow,
+// cause undefined behavior in the library (toml++ 3.3, is_non_ascii_horizontal_whitespace). Text after a fault may be
+// read wrongly here; the parser stops at the fault.
 TomlFault first_fault(std::string_view text) {
   int line = 1, depth = 0, dots = 0;
   const auto too_deep = [&] {
@@ -41,7 +41,7 @@ TomlFault first_fault(std::string_view text) {
       case '#': i = std::min(text.find('\n', i), text.size()) - 1; break;
       case '"':
       case '\'': {
-        // Three quotes open a text that may run over lines; one ends at the end of its line at the latest.
+        // Three quotes open a multi-line string; a string with one quote ends at the end of its line at the latest.
         const std::string_view three = c == '"' ? R"(""")" : "'''";
         const bool over_lines = text.substr(i, 3) == three;
         const std::string_view end = over_lines ? three : three.substr(0, 1);
@@ -54,7 +54,7 @@ TomlFault first_fault(std::string_view text) {
           --i;
         } else {
           i += end.size() - 1;
-          // A text in three quotes may itself end with one or two.
+          // A string in three quotes may itself end with one or two quotes.
           for (int more = 0; over_lines && more < 2 && i + 1 < text.size() && text[i + 1] == c; ++more) ++i;
         }
         break;
@@ -93,10 +93,10 @@ TomlNode convert(const toml::node& from, const std::string& origin) {
         bad_input(Code::setting_unknown, "{}:{}: a name of {} bytes: none that is known here is longer than {}", origin,
                   key.source().begin.line, key.str().size(), longest_name);
       to.entries.emplace_back(std::string(key.str()), convert(value, origin));
-      // A table header's own position is that of its bracket; a key's line is where its name stands.
+      // A table header's own position is that of its bracket; a key's line is the line of its name.
       to.entries.back().second.line = static_cast<int>(key.source().begin.line);
     }
-    // The library sorts by name; the order of the file is the one a reader means.
+    // The library sorts by name; readers mean the order of the file.
     std::stable_sort(to.entries.begin(), to.entries.end(),
                      [](const auto& left, const auto& right) { return left.second.line < right.second.line; });
   } else if (const auto* array = from.as_array()) {
@@ -149,7 +149,7 @@ TomlNode parse_toml(const std::string& text, const std::string& origin) {
   try {
     return convert(toml::parse(text, origin), origin);
   } catch (const toml::parse_error& error) {
-    // The library's sentence may run over lines and repeat what it read, whatever that is.
+    // The library's message may have several lines and repeat arbitrary input.
     std::string reason = shortened(error.description(), 200);
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     bad_input(Code::toml_syntax, "{}:{}: not TOML: {}", origin, error.source().begin.line, escaped(reason));
@@ -158,7 +158,7 @@ TomlNode parse_toml(const std::string& text, const std::string& origin) {
 
 std::string toml_number(double value) {
   std::string text = fmt::format("{}", value);
-  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // 'n': nan and inf stand as they are
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";  // 'n': nan and inf stay as they are
   return text;
 }
 

@@ -1,5 +1,5 @@
-// TOML text as a plain tree with line numbers. The TOML library stays behind this file, so that it is compiled once and
-// its types appear nowhere else; recipes and the index of series are both read through it.
+// Parses TOML into a plain tree with line numbers. The TOML library is used only in the source file, so that it is
+// compiled once and its types appear nowhere else. Recipes and the index of series use this parser.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@ struct TomlNode {
   Kind kind = Kind::table;
   bool boolean = false;
   std::int64_t integer = 0;
-  double number = 0;  // also filled for an integer
+  double number = 0;  // also set for an integer
   std::string text;
   std::vector<TomlNode> items;                            // of an array
   std::vector<std::pair<std::string, TomlNode>> entries;  // of a table, in the order of the file
   int line = 0;
 
   bool is_number() const { return kind == Kind::integer || kind == Kind::number; }
-  const TomlNode* find(std::string_view key) const;  // of a table; null when it is not there
+  const TomlNode* find(std::string_view key) const;  // of a table; null if not found
   std::string describe() const;                      // for messages: `the text "fast"`, `the whole number 3`, `a table`
 };
 
-// bad_input "ORIGIN:LINE: ..." when the text is not TOML.
+// Throws bad_input "ORIGIN:LINE: ..." if the text is not TOML.
 TomlNode parse_toml(const std::string& text, const std::string& origin);
-// The shortest text that reads back as the same double, always a TOML float.
+// Returns the shortest text that parses as the same double, always a TOML float.
 std::string toml_number(double value);
-// A quoted TOML string.
+// Returns a quoted TOML string.
 std::string toml_quote(const std::string& text);
 
 }  // namespace some

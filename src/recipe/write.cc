@@ -1,4 +1,4 @@
-// The resolved recipe written back, and the differences between two.
+// Writes the resolved recipe, and the differences between two recipes.
 #include <cmath>
 #include <limits>
 
@@ -52,7 +52,7 @@ std::string write_stages(const Recipe& recipe) {
   return text;
 }
 
-// "stage.2.train.lr" -> "0.001".
+// Returns settings of stages: "stage.2.train.lr" -> "0.001".
 std::map<std::string, std::string> stage_settings(const Recipe& recipe) {
   std::map<std::string, std::string> settings;
   for (std::size_t i = 0; i < recipe.stages.size(); ++i) {

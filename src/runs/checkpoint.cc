@@ -156,7 +156,7 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
   write_safetensors((temporary / "optimizer.safetensors").string(), moments,
                     {{"format", format_version}, {"step", std::to_string(step)}, {"state", state.dump()}});
   if (!metrics.empty()) write_file_atomic((temporary / "metrics.jsonl").string(), metrics);
-  // A checkpoint of the same step is replaced: moved aside first, since a folder with content cannot be renamed over.
+  // A checkpoint of the same step is replaced: moved aside first, since rename cannot overwrite a non-empty folder.
   const fs::path old = parent / fmt::format("step-{}.old", step);
   const bool replaces = exists_path(final_name.string());
   if (replaces) {
@@ -241,7 +241,7 @@ void tidy_checkpoints(const std::string& run_folder) {
     if (step_of(name, ".writing") || step_of(name, ".removing")) {
       remove_tree(path);
     } else if (const auto step = step_of(name, ".old")) {
-      // It was being replaced. Where its replacement did not come in time, it is the checkpoint of that step still.
+      // Its replacement was interrupted. If the replacement is missing, this is still the checkpoint of that step.
       const std::string own_name = fmt::format("{}/step-{}", folder, *step);
       if (exists_path(own_name))
         remove_tree(path);

@@ -14,7 +14,7 @@
 namespace some {
 namespace {
 
-// The few kinds of protocol-buffer field an event has, written here: the library and its compiler would be a large
+// The few protocol-buffer field types of an event are encoded here: the library and its compiler would be a large
 // dependency for five fields.
 void put_varint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(0x80 | (value & 0x7f)));
@@ -24,7 +24,7 @@ void put_varint(std::string& out, std::uint64_t value) {
 template <class Number>
 void put_fixed(std::string& out, Number value) {
   char bytes[sizeof(Number)];
-  std::memcpy(bytes, &value, sizeof(Number));  // the format is little-endian, as are the machines this is built for
+  std::memcpy(bytes, &value, sizeof(Number));  // the format is little-endian, as are all supported machines
   out.append(bytes, sizeof(Number));
 }
 
@@ -45,7 +45,7 @@ std::string event_head() {
   return event;
 }
 
-// Length, its check sum, the event, its check sum.
+// Returns a record: length, checksum of the length, the event, checksum of the event.
 std::string record(const std::string& event) {
   const auto masked = [](std::string_view bytes) {
     const std::uint32_t sum = crc32c(bytes);
@@ -127,9 +127,9 @@ std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& 
 
 EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(std::move(path)) {
   std::string first = event_head();
-  put_bytes(first, 3, "brain.Event:2");  // file_version: what readers look for
+  put_bytes(first, 3, "brain.Event:2");  // file_version: readers check this
   std::string contents = record(first);
-  // A line that somebody damaged by hand must not keep a run from continuing.
+  // A line damaged by hand must not keep a run from continuing.
   for_each_json_line(metrics_path, [&](const JsonObject& line) { contents += line_record(line.json()); });
   write_file_atomic(path_, contents);
 }

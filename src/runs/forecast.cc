@@ -36,12 +36,12 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   }
   out.sequences_per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;
   out.slots_per_step = out.sequences_per_step * model.seq_len;
-  double row = model.seq_len;  // tokens of a sequence that are computed
+  double row = model.seq_len;  // computed tokens per sequence
   const auto sequences = static_cast<double>(out.sequences_per_step);
   if (out.text) {
     out.steps = out.text->sequences / out.sequences_per_step * train.epochs;
     if (train.max_steps > 0) out.steps = std::min(*out.steps, train.max_steps);
-    // Sequences of a split document share a token with the one before.
+    // Sequences of a split document share one token with the previous one.
     const double real =
         std::min<double>(model.seq_len, static_cast<double>(out.text->used) / static_cast<double>(out.text->sequences));
     out.real_tokens_per_step = real * sequences;
@@ -53,7 +53,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
                    (train.device.kind == DeviceChoice::Kind::automatic && some::cuda::available());
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
   out.precision = chosen_precision(train.precision, out.device);
-  out.memory_known = out.precision != Precision::f64;  // the estimate counts numbers of two and of four bytes
+  out.memory_known = out.precision != Precision::f64;  // the estimate assumes numbers of two and four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
   share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
@@ -66,25 +66,24 @@ void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tok
   const double d = config.d_model, f = config.d_ffn, k = config.top_k, c = bf16 ? 2 : 4;
   const double largest = Mesh{1, ranks}.max_experts(config.experts);
   memory.library *= largest / config.experts;
-  // While states and answers travel they lie here as they leave and as they come. Experts that learn keep what they are
-  // shown.
+  // All-to-all buffers hold states and results in send and receive order. Trained experts also keep their inputs.
   memory.activations += 2 * tokens * k * c * (d + (config.experts_have_output() ? d : f));
   if (experts_learn(config)) memory.activations += tokens * k * c * d * config.layers;
 }
 
 namespace {
 
-// Bytes that a rank sends in one pass of `tokens` to the experts of others, and for theirs to its own, where every
-// expert is chosen as often (model/expert_parallel.h).
+// Returns the bytes that a rank sends per pass of `tokens`, to experts of other ranks and back from its own, assuming
+// uniform load (model/expert_parallel.h).
 double expert_bytes(const ModelConfig& model, double tokens, bool bf16, int ranks) {
   const double e = model.experts, k = model.top_k, d = model.d_model, f = model.d_ffn, c = bf16 ? 2 : 4;
   const double others = ranks - 1, choices = tokens * k * others / ranks;
-  // A token has business with a rank unless none of its experts, all different, is there.
+  // A token is sent to a rank unless none of its experts, all different, is there.
   double none = 1;
   for (double i = 0; i < k; ++i) none *= std::max(0.0, e - e / ranks - i) / (e - i);
   const bool listens = model.modulates() && model.token_shift > 0;
   const double rows = listens ? choices : tokens * others * (1 - none);
-  double layer = 8 * others + choices * 12;  // how many, and which with what gate
+  double layer = 8 * others + choices * 12;  // counts; expert index and gate per choice
   if (model.modulates())
     layer += rows * d * c + choices * f * c + choices * (f + d) * c;
   else
@@ -101,7 +100,7 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
   RankForecast out;
   out.micro_batches = Mesh{ranks}.max_micro_batches(all);
   out.busy = static_cast<double>(all) / static_cast<double>(out.micro_batches * ranks);
-  // Fewer micro-batches of its own need fewer sums kept; half of what is exchanged at once is received beside it.
+  // Fewer micro-batches per rank need fewer partial sums; half of what is exchanged at a time needs a receive buffer.
   out.memory_bytes = forecast.memory.total() - (sum_levels(all) - sum_levels(out.micro_batches)) * gradients;
   if (ranks > 1) out.memory_bytes += std::min(gradients, double{64 << 20}) / 2;
   double added = gradients + 8;
@@ -111,7 +110,7 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
     double layer = e * k * 4 + e * 4 + 8;
     if (needs.query_sums) layer += e * k * row;
     if (needs.together) layer += e * e * 4;
-    // Samples go up a tree and down again: a list a rank, about.
+    // Samples are merged up a tree and broadcast down: about one list per rank.
     added += layer * model.layers;
     if (needs.sample && ranks > 1) out.sent_bytes_per_step += e * (8 + row) * model.layers;
   }

@@ -1,4 +1,4 @@
-// What a recipe amounts to before anything runs: parameters, steps, work, memory.
+// Estimates the cost of a recipe before it runs: parameters, steps, FLOPs, memory.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,40 @@ namespace some {
 struct Forecast {
   ParameterCounts parameters;
   std::optional<DataUse> text;        // for training: estimated, or as counted
-  std::string unknown_reason;         // empty where it is known
-  std::int64_t max_sequences = 0;     // as many as the text could give
-  std::optional<std::int64_t> steps;  // where the text is known
+  std::string unknown_reason;         // empty if it is known
+  std::int64_t max_sequences = 0;     // upper bound from the text
+  std::optional<std::int64_t> steps;  // if the text is known
   std::int64_t sequences_per_step = 0;
-  std::int64_t slots_per_step = 0;  // places for tokens
+  std::int64_t slots_per_step = 0;  // positions, including padding
   std::optional<double> real_tokens_per_step;
-  // Padding is computed only where it counts. Where the text is unknown every sequence is taken to be full: then work
-  // and memory are upper bounds.
+  // Padding is computed only if it counts. If the text is unknown, every sequence is assumed to be full: FLOPs and
+  // memory are then upper bounds.
   double tokens_per_step = 0;
-  OperationCount operations;            // of a step
-  DeviceKind device = DeviceKind::cpu;  // that the memory is meant for; "auto" is what this machine would do
+  OperationCount operations;            // per step
+  DeviceKind device = DeviceKind::cpu;  // device of the memory estimate; for "auto", the device this machine would
+                                        // choose
   Precision precision = Precision::fp32;
-  MemoryEstimate memory;     // of one rank; of the library its part of it (train.expert_ranks)
-  bool memory_known = true;  // not in f64
-  double memory_limit = 0;   // what the device has; infinite where that is not known
+  MemoryEstimate memory;     // of one rank, with its part of the library (train.expert_ranks)
+  bool memory_known = true;  // false in f64
+  double memory_limit = 0;   // capacity of the device; infinite if unknown
   bool fits() const { return memory.total() <= memory_limit; }
 };
 
-// Looks at the training text, unless it is known how much a run takes of it; a text that cannot be read is told.
+// Reads the training text, unless `counted` is given. A text that cannot be read is reported in unknown_reason.
 Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optional<DataUse>& counted = std::nullopt);
-// What it amounts to on each of several ranks (docs/scale.md).
+// The estimate per rank if several ranks share the work (docs/scale.md).
 struct RankForecast {
-  std::int64_t micro_batches = 0;  // of a step, at most
-  double busy = 0;                 // share of all ranks' time that is work; the last rank may have fewer
+  std::int64_t micro_batches = 0;  // per step, at most
+  double busy = 0;  // fraction of all ranks' time spent on work; the last rank may have fewer micro-batches
   double memory_bytes = 0;
   double sent_bytes_per_step = 0;
-  double expert_bytes_per_step = 0;  // of these, to and from the experts of other ranks
+  double expert_bytes_per_step = 0;  // part of these: all-to-all with the experts of other ranks
 };
 RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int ranks);
-// From what one rank with all experts needs to what each of `ranks` does that hold them together, where every expert is
-// chosen as often: `tokens` of a pass. (Where all choose the experts of one rank, that one needs more.)
+// Converts the memory of one rank with all experts to that of each of `ranks` ranks that share them, assuming uniform
+// load; `tokens` per pass. (If all tokens choose experts of one rank, that rank needs more.)
 void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tokens, bool bf16, int ranks);
-// bad_input with the prediction where a run needs more memory than there is.
+// Throws bad_input with the estimate if a run needs more memory than is available.
 void check_memory(const Forecast& forecast);
 // The same for a trained model that is only opened.
 void check_memory(const ModelConfig& config, const Context& ctx);

@@ -17,7 +17,7 @@ namespace {
 
 LayerPoint layer_point(const JsonObject& line) {
   LayerPoint point;
-  // A layer whose keys never learn counts no usage (study D2): what the validation stories chose stands in for it.
+  // Layers with frozen keys count no usage (study D2); the choices on the validation text are used instead.
   const bool counted = line.object("count").need<double>("experts_used") > 0 || !line.has("validation");
   const JsonObject count = line.object(counted ? "count" : "validation");
   const JsonObject mass = line.object(counted ? "mass" : "validation_mass");
@@ -38,7 +38,7 @@ LayerPoint layer_point(const JsonObject& line) {
   return point;
 }
 
-// Only layers of experts are measured, and each of them is.
+// Only expert layers are measured, all of them.
 std::size_t measured_layers(const Recipe& recipe) {
   return recipe.model.ffn == Ffn::some ? static_cast<std::size_t>(recipe.model.layers) : 0;
 }
@@ -58,7 +58,7 @@ TrainPoint train_point(const JsonObject& line, const Recipe& recipe) {
                    {}};
   if (!line.has("layers")) return point;
   for (const JsonObject& layer : line.objects("layers")) {
-    // Nothing is counted for a layer whose keys never learn: nothing to draw between its evaluations.
+    // Layers with frozen keys count nothing: nothing to draw between evaluations.
     const bool counted = layer.get<double>("experts_used", 1.0) > 0;
     point.gini.push_back(counted ? layer.need<double>("gini") : NAN);
     point.entropy.push_back(counted ? layer.need<double>("entropy") : NAN);
@@ -78,7 +78,7 @@ EvalPoint eval_point(const JsonObject& line, const Recipe& recipe) {
   if (line.has("padded_loss")) {
     point.padded_loss = line.need<double>("padded_loss");
     point.headline = *point.padded_loss;
-    // Every row predicts all its positions but the last.
+    // In every row all positions but the last are predicted.
     const double predicted = line.need<double>("stories") * (recipe.model.seq_len - 1);
     point.real_share = line.need<double>("tokens") / predicted;
   }
@@ -117,7 +117,7 @@ std::optional<double> RunHistory::measured_once(const std::string& number) const
   if (number == "best_entropy") return at_best.entropy;
   if (number == "best_gini_mass") return at_best.gini_mass;
   if (number == "best_entropy_mass") return at_best.entropy_mass;
-  // Extremes over the ends of epochs, which is what the reports look at.
+  // Extremes over the ends of epochs, as in the reports.
   std::optional<double> peak, low;
   for (const EvalPoint& point : evaluations) {
     if (point.epoch != std::floor(point.epoch)) continue;
@@ -175,7 +175,7 @@ RunHistory read_history(const FoundRun& run, const Log& log) {
   for_each_json_line(paths.metrics(), read_metrics, damaged);
   RunTiming& timing = history.timing;
   const auto read_timing = [&](const JsonObject& line) {
-    RunTiming more = timing;  // a line counts whole or not at all
+    RunTiming more = timing;  // a line counts completely or not at all
     more.seconds += line.need<double>("seconds");
     more.tokens += line.need<double>("real_tokens");
     more.slots += line.need<double>("slots");

@@ -69,7 +69,7 @@ void cut_file(const std::string& path, std::int64_t bytes) {
   if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path, bytes, reason_of(error.value()));
 }
 
-// Makes the file what it was at the checkpoint, as far as that is known; returns its length.
+// Restores the file to its content at the checkpoint, as far as known; returns its length.
 std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes,
                      const std::optional<std::string>& kept) {
   const bool there = exists_path(path);
@@ -93,7 +93,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
     if (there) cut_file(path, bytes);
     return bytes;
   }
-  // A checkpoint of an older program holds no copy: whole lines stay, what follows them is lost.
+  // Checkpoints of older versions have no copy: complete lines stay, anything after them is lost.
   const auto whole = static_cast<std::int64_t>(now.rfind('\n') + 1);
   log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost, the run goes on with the lines that are left",
               path, there ? "shorter than at the checkpoint" : "gone", bytes - whole);

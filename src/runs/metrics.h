@@ -1,4 +1,4 @@
-// metrics.jsonl and the TensorBoard file beside it: one line for each thing a run has to tell.
+// Writes metrics.jsonl and the TensorBoard event file: one line per event of a run.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct StageTag {
   std::string title;
 };
 
-struct TrainLine {  // of the steps since the last one
+struct TrainLine {  // covers the steps since the last line
   std::int64_t step = 0;
   double epoch = 0;
-  std::optional<StageTag> stage;  // here and below: where the run has stages
-  double loss = 0;                // their mean
+  std::optional<StageTag> stage;  // here and below: set if the run has stages
+  double loss = 0;                // mean loss
   double lr = 0, gradient_norm = 0;
   std::optional<double> auxiliary_loss;
   std::vector<UsageMeasures> layers;
@@ -40,7 +40,7 @@ struct EvaluationReport {
   double epoch = 0;
   std::optional<StageTag> stage;
   Evaluation evaluation;
-  EvaluateOptions options;  // that it was made with
+  EvaluateOptions options;  // options of this evaluation
   std::vector<LayerMeasures> layers;
   int middle_layer = 0;
   const LayerMeasures* middle() const {
@@ -48,12 +48,12 @@ struct EvaluationReport {
   }
 };
 
-// The end of a stage: every stage's validation text, so that what was forgotten is seen.
+// End of a stage: losses on every stage's validation text, to show forgetting.
 struct StageReport {
   struct OnText {
     StageTag stage;
     Evaluation evaluation;
-    double loss = 0;  // the one a run is compared by
+    double loss = 0;  // the loss that compares runs
   };
   std::int64_t step = 0;
   double epoch = 0;
@@ -68,15 +68,15 @@ nlohmann::json to_json(const StageReport& report);
 
 class MetricsFile {
  public:
-  // Goes on behind the first `bytes` bytes; what stands after them is cut off, since it will be written again. `kept`:
-  // those bytes as the checkpoint has them. A file that is shorter, gone or otherwise not the same is mended from it.
+  // Continues after the first `bytes` bytes; later bytes are removed, since they will be written again. `kept`: those
+  // first bytes as stored in the checkpoint. A file that is missing, shorter or different is restored from it.
   MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes, const std::optional<std::string>& kept);
   void write(const TrainLine& line);
   void write(const EpochLine& line);
   void write(const EvaluationReport& report);
   void write(const StageReport& report);
   std::int64_t bytes() const { return bytes_; }
-  // The whole file, once what was appended is safely on disk.
+  // Returns the whole file, after what was appended is safely on disk.
   std::string flushed();
 
  private:

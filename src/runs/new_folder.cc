@@ -26,7 +26,7 @@ NewFolder::NewFolder(const std::string& flag, const std::string& out, std::vecto
 
 NewFolder::~NewFolder() {
   if (done_) return;
-  std::error_code ignored;  // what is left over is removed by the next attempt
+  std::error_code ignored;  // the next attempt removes leftovers
   fs::remove_all(folder_, ignored);
 }
 
@@ -43,7 +43,7 @@ void NewFolder::check_free() const {
     bad_input(Code::path_exists, "{} {}: there is something already; choose a new folder", flag_, out_);
 }
 
-// Nothing is removed that was not written here.
+// Throws if the folder contains a file that was not written here, so that nothing else is removed.
 void NewFolder::check_ours(const std::string& name) const {
   for (const std::string& ours : ours_) {
     const bool beginning = ours.back() == '*';

@@ -1,4 +1,4 @@
-// A folder that comes to be whole or not at all: a run made by something other than training, or an exported model.
+// Creates a folder atomically: a run made by something other than training, or an exported model.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace some {
 
-// It is made under the name OUT.writing and gets its own when it is done: a kill leaves no half of it, and the same
-// command can be given again.
+// The folder is written as OUT.writing and renamed when finished: a kill leaves no incomplete folder, and the same
+// command can be repeated.
 class NewFolder {
  public:
-  // flag: what a message names ("--out"). ours: what may lie in OUT.writing from an earlier try ("model*": any
-  // name that begins so); nothing else there is ever removed.
+  // flag: option named in messages ("--out"). ours: files that an earlier attempt may have left in OUT.writing
+  // ("model*": any name with this prefix); nothing else is ever removed.
   NewFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
 
-  const std::string& folder() const { return folder_; }  // where it is written
+  const std::string& folder() const { return folder_; }  // where to write
   void finish();
 
  private:

@@ -21,8 +21,8 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// For a run whose checkpoints were removed: the line on a sitting's time, written after its last checkpoint, says
-// whether the run had come to its end.
+// For a run whose checkpoints were removed: the timing line of a session, written after its last checkpoint, records
+// whether the run had finished.
 bool ended_by_its_timing(const std::string& folder) {
   bool ended = false;
   for_each_json_line(RunPaths{folder}.timing(),
@@ -71,7 +71,7 @@ Group make_expert_group(const Group& group, int expert_ranks) {
 
 namespace {
 
-// Ranks of one machine take its GPUs in turn, unless one was chosen by its number.
+// Assigns the GPUs of a machine to its ranks round-robin, unless one was chosen by index.
 DeviceName device_for(const TrainConfig& train, const Group& sharing) {
   DeviceName device = choose_device(train.device);
   if (!sharing.alone() && device.kind == DeviceKind::cuda && !train.device.index) {
@@ -88,7 +88,7 @@ DeviceName device_for(const TrainConfig& train, const Group& sharing) {
 std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
   std::shared_ptr<Context> ctx = make_context(device, chosen_precision(train.precision, device.kind), host);
   ctx->group.use_gpus(ctx->device, ctx->log);
-  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // parts go the way of the whole
+  ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // subgroups use the same transport
   return ctx;
 }
 
@@ -115,7 +115,7 @@ Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>
     bad_input(Code::run_not_found, "there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
   if (!exists_path(paths.config()))
     bad_input(Code::run_invalid, "{} is not a run folder: it has no config.toml", folder);
-  // Every key stands in the file. A run from before there was data.long cut its documents.
+  // The file contains every key. Runs older than data.long cut their documents.
   std::vector<std::string> overrides = changes;
   const TomlNode config = parse_toml(read_file(paths.config()), paths.config());
   const TomlNode* data = config.find("data");
@@ -148,7 +148,7 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
     train.precision = *options.precision;
   else if (choose_device(options.device).kind == DeviceKind::cpu && train.precision == PrecisionChoice::bf16)
     train.precision = PrecisionChoice::fp32;
-  // However many ranks held the experts in training, as many may here as fit.
+  // The number of ranks that share the experts may differ from training.
   if (!RankGroups::fit(options.host.group.size(), train.expert_ranks)) train.expert_ranks = 1;
   run.ctx = recipe_context(train, options.host);
   run.recipe.model.vocab = run.tokenizer.vocab_size();

@@ -21,29 +21,29 @@ struct RunPaths {
   std::string metrics() const { return folder + "/metrics.jsonl"; }
   std::string timing() const {
     return folder + "/timing.jsonl";
-  }  // what may differ between identical runs: seconds and rates
-  std::string rates() const { return folder + "/rates.jsonl"; }  // these too, line by line while the run goes on
-  std::string load() const { return folder + "/load.jsonl"; }    // what every expert carries (runs/load_file.h)
+  }  // content that may differ between identical runs: seconds and rates
+  std::string rates() const { return folder + "/rates.jsonl"; }           // the same, line by line during the run
+  std::string load() const { return folder + "/load.jsonl"; }             // load of every expert (runs/load_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
-  std::string data() const { return folder + "/data.json"; }              // what was taken of which text
+  std::string data() const { return folder + "/data.json"; }              // amount of each text used
   std::string memory() const { return folder + "/memory.safetensors"; }   // of the training text (train/remember.h)
-  std::string cache() const;                                  // tokenised data, shared by the runs of one parent folder
-  TokenCache spare_cache() const { return {cache(), true}; }  // the same for who only reads the run
+  std::string cache() const;                                  // tokenized data, shared by the runs of one parent folder
+  TokenCache spare_cache() const { return {cache(), true}; }  // the same for callers that only read the run
 };
 
-// What a run takes of its texts. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":
-// {...}}, and "stages" where there are some: one such object each, whose sums the others are.
+// Amount of text that a run uses. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":
+// {...}}; with stages also "stages", with one such object per stage, and the sums over stages above.
 struct RunData {
   DataUse train, valid;
   std::vector<RunData> stages;
 };
 void save_run_data(const RunPaths& paths, const RunData& data);
-std::optional<RunData> read_run_data(const RunPaths& paths);  // nothing for a run of an older program
+std::optional<RunData> read_run_data(const RunPaths& paths);  // empty for runs of older versions
 
-// A trained model, ready to be studied. Throws bad_input when the folder is not a run or is damaged.
+// A trained model opened for use. Throws bad_input if the folder is not a run or is damaged.
 struct OpenedRun {
   RunPaths paths;
-  Recipe recipe;  // as it was trained up to the checkpoint: of a run with stages, that of the stage
+  Recipe recipe;  // as trained up to the checkpoint; for a run with stages, the recipe of the stage
   Tokenizer tokenizer;
   std::shared_ptr<Context> ctx;
   std::unique_ptr<Model> model;
@@ -52,26 +52,27 @@ struct OpenedRun {
 struct OpenOptions {
   std::string checkpoint = "latest";
   DeviceChoice device;
-  std::optional<PrecisionChoice> precision;  // none: as trained where the device can, otherwise fp32
+  std::optional<PrecisionChoice> precision;  // none: as trained if the device supports it, otherwise fp32
   Host host;
 };
 OpenedRun open_run(const std::string& folder, const OpenOptions& options);
 Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes = {});
-// Of a run with stages, the recipe of the stage that a checkpoint was written in; otherwise the recipe itself.
+// Returns the recipe of the stage in which a checkpoint was written; the recipe itself if the run has no stages.
 Recipe recipe_at(const Recipe& recipe, const CheckpointName& checkpoint);
-// Whether the run came to its end. Told by the last checkpoint; where all checkpoints were removed, by what the run
-// wrote when it ended.
+// True if the run has finished, according to its last checkpoint; if all checkpoints were removed, according to the
+// timing written at its end.
 bool run_is_finished(const std::string& folder);
 
-// The context a recipe asks for.
+// Returns the context that a recipe specifies.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
-// Ranks on one machine take their share of its cores, and its GPUs in turn, where the recipe names none.
+// The same for several ranks. Ranks on one machine divide its cores, and take its GPUs alternately if the recipe names
+// none.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
                                         const Group& sharing);
-// The ranks that hold the experts together with this one: neighbours, train.expert_ranks of them.
+// Returns the group of ranks that share the experts with this one: train.expert_ranks consecutive ranks.
 Group make_expert_group(const Group& group, int expert_ranks);
-// What computes there: the library of matrix products with its version and instruction set, or the GPU. Another one may
-// change the last bits of a result.
+// Returns a description of what computes: the GEMM library with its version and instruction set, or the GPU. Another
+// one may change the last bits of a result.
 std::string computed_by(const Context& ctx);
 
 }  // namespace some

@@ -19,7 +19,7 @@ namespace {
 
 std::string identity_file(const std::string& folder) { return (fs::path(folder) / "lab.json").string(); }
 
-// The number that all of `text` spells.
+// Parses all of `text` as a number.
 template <typename Number>
 std::optional<Number> whole_number(const std::string& text) {
   Number value{};
@@ -54,9 +54,9 @@ LabIdentity identity_of_name(const std::string& name) {
 }
 
 RunState run_state(const std::string& folder) {
-  // The folder first: what is asked for below a link that leads nowhere only looks absent.
+  // The folder first: paths below a dangling link only appear absent.
   if (!exists_path(folder) || !exists_path(RunPaths{folder}.config())) return RunState::absent;
-  // While a process is at it nothing else is asked: its checkpoints come and go.
+  // While a process is training, its checkpoints come and go, so nothing else is checked.
   if (run_is_taken(folder)) return RunState::running;
   return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
 }

@@ -1,4 +1,4 @@
-// The run folders of a lab: which run of which recipe each is, and how far it is.
+// Lists the run folders of a lab, with recipe and progress of each.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace some {
 
-// What a lab run is, beside its resolved recipe. Kept in RUN/lab.json; for a folder without one it is read from the
-// folder's name: RECIPE[@SCALE][-seedN].
+// Identity of a lab run, in addition to its resolved recipe. Stored in RUN/lab.json; for a folder without one it is
+// parsed from the folder's name: RECIPE[@SCALE][-seedN].
 struct LabIdentity {
   std::string recipe;    // name of the recipe file, without ending
-  double scale = 1;      // what the recipe was shrunk by
+  double scale = 1;      // factor the recipe was scaled by
   int seed = 0;          // 0: the recipe's own seed, 1: the next one, ...
-  bool builtin = false;  // built-in text was asked for in place of the recipe's
+  bool builtin = false;  // true if built-in text was requested instead of the recipe's
   bool operator==(const LabIdentity&) const = default;
 };
 
@@ -32,15 +32,15 @@ struct FoundRun {
   std::string name;  // last part of the folder
   LabIdentity identity;
   RunState state = RunState::absent;
-  std::string failure;  // why it broke off, where it did
-  bool stored = false;  // the identity comes from lab.json
+  std::string failure;  // reason for failure, if it failed
+  bool stored = false;  // true if the identity was read from lab.json
 
   std::string state_text() const;  // "done", "running", "interrupted", "failed"
 };
 
-// A folder that holds a run; nothing when it does not.
+// Returns the run in a folder; empty if it is not a run.
 std::optional<FoundRun> find_run(const std::string& folder, const Log& log = {});
-// Every run in a folder of runs, by name; empty when there is no such folder.
+// Returns every run in a folder, by name; empty if the folder does not exist.
 std::vector<FoundRun> find_runs(const std::string& folder, const Log& log = {});
 
 void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure = "");

@@ -35,7 +35,7 @@ RunLock::RunLock(const std::string& folder) {
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed(Code::folder_unreadable, "cannot open {}: {}", folder, last_reason());
   bool held = false, taken = true;
-  // A process that only asks whether the folder is taken (run_is_taken) holds it for a moment: that passes.
+  // run_is_taken in another process holds the lock for a moment, so a few attempts are made.
   for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
@@ -43,7 +43,7 @@ RunLock::RunLock(const std::string& folder) {
   }
   if (!held) {
     ::close(file_);
-    // Some network file systems know no locks; there it is up to the user.
+    // Some network file systems have no locks; there the user must take care.
     file_ = -1;
     if (taken) throw RunTaken(folder);
   }
@@ -51,7 +51,7 @@ RunLock::RunLock(const std::string& folder) {
 
 RunLock::~RunLock() {
   std::error_code ignored;
-  for (const std::string& folder : made_) fs::remove(folder, ignored);  // does nothing where there is something in it
+  for (const std::string& folder : made_) fs::remove(folder, ignored);  // fails silently if the folder is not empty
   if (file_ >= 0) ::close(file_);
 }
 

@@ -1,4 +1,4 @@
-// One process at a time writes into a run folder: two would mix their lines and checkpoints.
+// Locks a run folder for one process at a time: two would mix their lines and checkpoints.
 #pragma once
 
 #include <string>
@@ -8,27 +8,27 @@
 
 namespace some {
 
-// Another process is training the folder.
+// Thrown if another process is training the folder.
 class RunTaken : public Error {
  public:
   explicit RunTaken(const std::string& folder);
 };
 
-// Whether a process is training the folder now. Where the file system knows no locks it cannot be told: false.
+// True if a process is training the folder now. False on file systems without locks, where this is unknown.
 bool run_is_taken(const std::string& folder);
 
-// Makes the folder and holds it while a run is trained, so that no other process resumes or restarts what this one is
-// at. The system lets go of it when the process ends, however it ends. Folders made here in which nothing was written
-// are taken away again.
+// Creates the folder and locks it during training, so that no other process resumes or restarts the run. The operating
+// system releases the lock when the process ends, for whatever reason. Folders created here that stay empty are removed
+// again.
 class RunLock {
  public:
-  explicit RunLock(const std::string& folder);  // RunTaken when another process holds it
+  explicit RunLock(const std::string& folder);  // throws RunTaken if another process holds it
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;
 
  private:
-  std::vector<std::string> made_;  // the folder and those above it that were not there, the innermost first
+  std::vector<std::string> made_;  // folders that were created, the innermost first
   int file_ = -1;
 };
 

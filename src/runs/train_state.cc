@@ -64,7 +64,7 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   s.step = count("step");
   s.epoch_loss = j.need<double>("epoch_loss");
   s.epoch_steps = count("epoch_steps");
-  // Older checkpoints lack this number; they were always written after the end of an epoch had been dealt with.
+  // Missing in older checkpoints, which were always written after the end of an epoch had been handled.
   s.epoch_closed_at = j.get<std::int64_t>("epoch_closed_at", s.step, 0, most);
   s.line_loss = j.need<double>("line_loss");
   s.line_steps = count("line_steps");
@@ -73,7 +73,7 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   s.since_best = count("since_best");
   s.metrics_bytes = count("metrics_bytes");
   s.data_hash = hash_from(j);
-  // Older checkpoints do not hold these.
+  // Missing in older checkpoints.
   if (const auto recipe = json.find("recipe"); recipe != json.end()) {
     for (const auto& [key, value] : recipe->items()) {
       if (!value.is_string()) j.wrong("recipe", "an object of texts");

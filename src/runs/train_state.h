@@ -1,5 +1,5 @@
-// What a run must remember besides parameters, keys and moments to go on exactly where it stopped. Kept as JSON in the
-// header of a checkpoint's optimizer file.
+// State of a run besides parameters, keys and moments that is needed to resume it exactly. Stored as JSON in the header
+// of a checkpoint's optimizer file.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace some {
 
-// What a stage left behind.
+// Result of a finished stage.
 struct StageEnd {
   std::int64_t step = 0;
-  std::vector<double> losses;  // on the validation text of each stage, those to come included
+  std::vector<double> losses;  // on the validation text of each stage, including later stages
 };
 
 struct TrainState {
-  std::int64_t step = 0;  // optimizer steps made
+  std::int64_t step = 0;  // optimizer steps so far
   double epoch_loss = 0;  // sum of the losses of this epoch's steps
   std::int64_t epoch_steps = 0;
   std::int64_t epoch_closed_at = 0;  // the step at which the last epoch was closed
@@ -32,25 +32,25 @@ struct TrainState {
   std::string metrics_checksum;    // of its first metrics_bytes bytes; empty in older checkpoints
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)
-  std::int64_t moments_before = 0;            // steps that the moments had seen when the run began
-  std::string computed_by;                    // the library of matrix products and its instruction set
+  std::int64_t moments_before = 0;            // steps already in AdamW's moments when the run began
+  std::string computed_by;                    // GEMM library and its instruction set
   bool finished = false;
-  // Of a run with stages.
-  std::int64_t stages = 0;         // how many; 0: the run is one piece
-  std::int64_t stage = 0;          // the one it is in, counted from 0
-  std::int64_t stage_begin = 0;    // the step it began with
-  std::int64_t epochs_before = 0;  // of the stages before
-  std::vector<StageEnd> ends;      // of the stages that are over: also of this one, before the first step of the next
+  // Only for a run with stages.
+  std::int64_t stages = 0;         // number of stages; 0: the run has none
+  std::int64_t stage = 0;          // the current one, counted from 0
+  std::int64_t stage_begin = 0;    // its first step
+  std::int64_t epochs_before = 0;  // epochs of earlier stages
+  std::vector<StageEnd> ends;      // of finished stages; also of the current one, before the first step of the next
 
   std::int64_t own_step() const { return step - stage_begin; }
   bool stage_is_over() const { return static_cast<std::int64_t>(ends.size()) > stage; }
 };
 
 nlohmann::json to_json(const TrainState& state);
-// `origin` names the file in the message when something is missing or wrong.
+// `origin`: file named in messages about missing or wrong values.
 TrainState train_state_from(const nlohmann::json& json, const std::string& origin);
 
-// Removes the oldest until `keep` are left; never the best or the last.
+// Removes the oldest checkpoints until `keep` are left, but never the best, the last, or the end of a stage.
 void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, const TrainState& state);
 
 }  // namespace some

@@ -21,14 +21,14 @@ Arena::~Arena() {
 Tensor Arena::allocate(Shape shape, DType type) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
   const std::size_t needed = std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
-  // Blocks after the current one are empty: whatever was in them has been given back.
+  // Blocks after the current one are empty: their contents have been released.
   std::size_t index = current_;
   while (index < blocks_.size() && blocks_[index].size - blocks_[index].used < needed) ++index;
   if (index == blocks_.size()) {
     std::size_t total = 0;
     for (const Block& block : blocks_) total += block.size;
-    // The first block holds all that was ever in use at once. Later ones double what there is, up to a limit beyond
-    // which doubling would waste a GPU's memory.
+    // The first block has the size of the peak usage. Each later block doubles the total, up to a limit, beyond which
+    // doubling would waste GPU memory.
     const std::size_t size = std::max({needed, total == 0 ? peak_ : std::min(total, largest_spare), smallest_block});
     blocks_.push_back({static_cast<char*>(device_allocate(device_, size)), size, 0});
     ++generation_;
@@ -44,7 +44,7 @@ Tensor Arena::allocate(Shape shape, DType type) {
 
 void Arena::reset() {
   if (blocks_.size() > 1) {
-    // The next allocation takes one block of the peak size; until then the memory is free for others.
+    // The next allocation creates one block of the peak size; until then the memory is free for others.
     for (const Block& block : blocks_) device_release(device_, block.data, block.size);
     blocks_.clear();
     ++generation_;

@@ -1,5 +1,5 @@
-// What every operation is given: the device it runs on, threads, its precisions, and scratch memory that is given back
-// when the step ends.
+// The context passed to every operation: device, threads, precisions, and scratch memory that is released when the step
+// ends.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace some {
 
-// Bump allocator for activations and scratch. Memory is taken once and reused every step: no allocation in a
-// steady training step. Scopes nest: memory allocated inside an ArenaScope is given back at its end.
+// Bump allocator for activations and scratch memory. Memory is allocated once and reused every step, so a steady
+// training step allocates nothing. Scopes nest: memory allocated inside an ArenaScope is released at its end.
 class Arena {
  public:
   explicit Arena(Device device) : device_(std::move(device)) {}
@@ -25,11 +25,12 @@ class Arena {
   Arena& operator=(const Arena&) = delete;
 
   Tensor allocate(Shape shape, DType type);  // contents undefined
-  void reset();                              // everything given back; blocks are merged into one of the peak size
+  void reset();                              // releases everything and merges the blocks into one of the peak size
   std::size_t peak_bytes() const { return peak_; }
-  // Goes up whenever memory is taken or given back: while it stays, equal allocations give equal addresses.
+  // Returns a number that grows whenever device memory is allocated or freed: as long as it is unchanged, the same
+  // sequence of allocations returns the same addresses.
   std::int64_t generation() const { return generation_; }
-  // While it is told to keep, what ends gives nothing back; the scope around it does later.
+  // While set, ending scopes release nothing; the enclosing scope does so later.
   void keep(bool all) { keeps_ = all; }
 
  private:
@@ -64,15 +65,15 @@ class ArenaScope {
 
 class Staging;  // runtime/staging.h
 
-// Everything that is shared by the operations of one model and by nothing else: threads and log (of the Host), the
-// device with its stream, scratch memory. There is no such thing for the process: models with contexts of their own may
-// be used by threads of their own at the same time.
+// State shared by the operations of one model: threads and log (of the Host), the device with its stream, and scratch
+// memory. None of it is global, so models with separate contexts may be used by different threads at the same time.
 struct Context : Host {
   Device device;
-  CudaState* cuda = nullptr;   // the device's, for the CUDA operations; null on the CPU
+  CudaState* cuda = nullptr;   // of the device, for CUDA operations; null on the CPU
   DType compute = DType::f32;  // activations and matrix weights: f32, f64 (CPU, verification) or bf16 (GPU)
   DType master = DType::f32;   // parameters, gradients, routing, keys: f32, or f64 when compute is f64
-  // Ranks that share the experts of each layer, each with a part of them (model/expert_parallel.h); alone: all.
+  // Ranks that hold the experts of each layer together, each rank a part of them (model/expert_parallel.h). A group of
+  // one rank holds all experts.
   Group expert_group;
   Mesh mesh() const { return Mesh::of(group.size(), expert_group.size()); }
   std::unique_ptr<Arena> arena;
@@ -84,15 +85,14 @@ struct Context : Host {
   Tensor scratch(Shape shape) { return scratch(std::move(shape), compute); }
 };
 
-// What activations and matrix weights are computed in. Parameters, routing and keys have four bytes a number in the
-// first two.
+// Precision of activations and matrix weights. With fp32 and bf16, parameters, routing and keys use fp32.
 enum class Precision : std::uint8_t { fp32, bf16, f64 };
 const char* name_of(Precision precision);
-Precision precision_named(const std::string& name);  // bad_input for a name that is none
+Precision precision_named(const std::string& name);  // bad_input for an unknown name
 
-// Opens a device. What it cannot do (bf16 on the CPU, f64 on the GPU) is refused with an error.
+// Opens a device. Fails if the device does not support the precision (bf16 on the CPU, f64 on the GPU).
 std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host = {});
-// By their names, as users write them.
+// The same, by the names that users write.
 std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host = {});
 
 }  // namespace some

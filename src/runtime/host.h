@@ -1,5 +1,4 @@
-// What work on the CPU is given by whoever asks for it: threads to share it, where its messages go, and the ranks that
-// do the same work elsewhere.
+// Host resources that a caller passes to CPU work: threads, the log, and the group of ranks.
 #pragma once
 
 #include <memory>
@@ -10,13 +9,13 @@
 
 namespace some {
 
-// Copies stand for the same threads, log and group.
+// Copies share the threads, the log and the group.
 struct Host {
   std::shared_ptr<Threads> threads = std::make_shared<Threads>();
   Log log;
   Group group;
 };
-// threads: 0 is as many as there are CPUs for this process; ranks that may use the same ones share them.
+// Returns a Host. threads = 0: all CPUs available to this process, shared equally among ranks that use the same ones.
 inline Host make_host(int threads, Log log = {}, Group group = {}) {
   if (threads == 0 && !group.alone()) threads = group.cpus();
   return {std::make_shared<Threads>(threads), std::move(log), std::move(group)};

@@ -1,5 +1,5 @@
-// Where is computed, and in what numbers, as users choose it: in recipes, on command lines, in calls from elsewhere.
-// Words are read and written here and nowhere else.
+// Device and precision as users choose them: in recipes, on command lines, in API calls. Their names are parsed and
+// written only here.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace some {
 
 struct DeviceChoice {
   enum class Kind : std::uint8_t {
-    automatic,  // the first GPU where there is one, otherwise the CPU
+    automatic,  // the first usable GPU, or the CPU if there is none
     cpu,
     cuda,
   };
   Kind kind = Kind::automatic;
-  std::optional<int> index = std::nullopt;  // of a GPU that was chosen by its number
+  std::optional<int> index = std::nullopt;  // GPU number, if one was specified
   bool operator==(const DeviceChoice&) const = default;
 };
 inline constexpr DeviceChoice on_cpu{DeviceChoice::Kind::cpu};
 
 std::optional<DeviceChoice> find_device_choice(const std::string& name);  // "auto", "cpu", "cuda", "cuda:1"
-DeviceChoice device_choice(const std::string& name);                      // bad_input for a name that is none
+DeviceChoice device_choice(const std::string& name);                      // bad_input for an unknown name
 std::string text_of(const DeviceChoice& choice);
-DeviceName choose_device(const DeviceChoice& choice);  // throws when there is no such GPU
+DeviceName choose_device(const DeviceChoice& choice);  // fails if the GPU does not exist or cannot be used
 
 enum class PrecisionChoice : std::uint8_t {
   automatic,  // bf16 on a GPU, fp32 on a CPU
@@ -36,8 +36,8 @@ enum class PrecisionChoice : std::uint8_t {
   f64,
 };
 std::vector<std::string> precision_choices();                            // their names, in the order above
-PrecisionChoice precision_choice(const std::string& name);               // bad_input for a name that is none
-std::optional<PrecisionChoice> said_precision(const std::string& name);  // none where it is empty: nothing was said
+PrecisionChoice precision_choice(const std::string& name);               // bad_input for an unknown name
+std::optional<PrecisionChoice> said_precision(const std::string& name);  // empty if `name` is empty
 Precision chosen_precision(PrecisionChoice choice, DeviceKind device);
 
 }  // namespace some

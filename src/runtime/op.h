@@ -1,6 +1,6 @@
 // One operation, two implementations. SOME_OP(result, name, (parameters), (arguments)) declares, in the namespace where
 // it is used, cpu::name (in x_cpu.cc, the reference implementation), cuda::name (in x_cuda.cu, the fast one), and name
-// itself, which picks one by the context's device. A build without CUDA compiles no x_cuda.cu: there, name fails on a
+// itself, which dispatches on the context's device. A build without CUDA compiles no x_cuda.cu; there, name fails on a
 // GPU with one clear error. The first parameter is always `Context& ctx`.
 #pragma once
 

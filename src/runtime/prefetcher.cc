@@ -10,12 +10,12 @@ namespace some {
 
 Prefetcher::Prefetcher(Context& ctx) : ctx_(ctx), other_(std::make_unique<Arena>(ctx.device)) {}
 
-// What is still ahead may be using the memory that the context goes on with.
+// Joins first: prefetched work may still use the arena that the context continues with.
 Prefetcher::~Prefetcher() {
   try {
     join_side_stream(ctx_);
   } catch (const Error&) {
-    // The GPU is lost; what is told is the error that came first.
+    // The GPU is lost; the first error is the one to report.
   }
   if (exchanged_) exchange();
 }
@@ -28,7 +28,7 @@ void Prefetcher::exchange() {
 void Prefetcher::part() { cuda::fork_side_stream(*ctx_.cuda); }
 
 void Prefetcher::put(const std::function<void()>& work) {
-  // Also where something is thrown, everything is in its place again.
+  // Restores the stream and the arena at scope exit, also after an exception.
   struct There {
     Prefetcher& ahead;
     explicit There(Prefetcher& one) : ahead(one) {

@@ -1,6 +1,6 @@
-// Work that is one step ahead of the work that takes in its results, as the next pass through a model is while
-// something is learnt from the last one. On a GPU the two run beside each other (runtime/side_stream.h), each in
-// scratch memory of its own, which they exchange from step to step.
+// Runs work one step ahead of the work that uses its results, such as the next forward pass while the previous one is
+// learned from. On a GPU the two run concurrently (runtime/side_stream.h), each with its own scratch arena; the two
+// arenas are swapped from step to step.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,20 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // On the CPU, where everything is done at once, nothing is to be gained, and none of the following may be called.
+  // True on a GPU. On the CPU work is synchronous, so prefetching gains nothing and the functions below must not be
+  // called.
   static bool possible(const Context& ctx) { return ctx.device.is_cuda(); }
 
-  void part();                                  // what is put ahead begins after all that the context was given so far
-  void put(const std::function<void()>& work);  // once between part() and join(); what was in its memory is gone
-  void join();                                  // what the context is given now comes after it, in its memory
+  void part();  // forks: prefetched work starts after all work the context has queued so far
+  // Queues the prefetched work; once between part() and join(). Resets its arena.
+  void put(const std::function<void()>& work);
+  void join();  // later work of the context waits for the prefetched work and uses its arena
 
  private:
   void exchange();
   Context& ctx_;
   std::unique_ptr<Arena> other_;
-  bool exchanged_ = false;  // the context's own is `other_`
+  bool exchanged_ = false;  // `other_` is the context's original arena
 };
 
 }  // namespace some

@@ -1,7 +1,7 @@
-// Small work beside large work: what a GPU is given while a Beside exists begins after all that was put on the
-// context's stream before it, and runs next to what is put there afterwards. join_side_stream() makes what follows wait
-// for it. Its scratch memory stays in use until the scope around it ends or the arena is reset, so that must not be
-// before the join. On the CPU, where everything is done at once, neither does anything.
+// Concurrent stream for small work. GPU work queued while a SideStream exists starts after all work that was on the
+// context's stream before it, and runs concurrently with the work that is queued there afterwards. join_side_stream()
+// makes later work wait for it. Its scratch memory stays in use until the enclosing scope ends or the arena is reset,
+// which must not happen before the join. On the CPU, where work is synchronous, both do nothing.
 #pragma once
 
 #include "runtime/context.h"
@@ -19,6 +19,6 @@ class SideStream {
   Context& ctx_;
 };
 
-void join_side_stream(Context& ctx);  // nothing to do where nothing was put beside since the last time
+void join_side_stream(Context& ctx);  // no effect if the side stream has no new work
 
 }  // namespace some

@@ -12,14 +12,14 @@ Staging::~Staging() {
     try {
       slot.copied->wait();
     } catch (const Error&) {
-      // The GPU is lost: nothing reads this memory any more, and what is told is the error that came first.
+      // The GPU is lost: nothing reads this memory any more, and the first error is the one to report.
     }
     cuda::release_pinned(slot.pinned);
   }
 }
 
 std::vector<Tensor> Staging::upload(Context& ctx, const std::vector<const std::vector<std::int32_t>*>& parts) {
-  constexpr std::int64_t alignment = 64;  // numbers; kernels may load several at once
+  constexpr std::int64_t alignment = 64;  // in elements; kernels may load several at once
   std::int64_t count = 0;
   std::vector<std::int64_t> starts;
   for (const auto* part : parts) {

@@ -1,5 +1,5 @@
-// Small arrays from the host to the device without making the host wait: they are put into pinned memory, copied from
-// there on the device's stream, and the pinned memory is used again only when that copy has passed.
+// Asynchronous upload of small arrays from the host to the device: they are written to pinned memory and copied on the
+// device's stream. The pinned memory is reused only after that copy has completed.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace some {
 class Staging {
  public:
   ~Staging();
-  // One tensor a part, all in one copy; memory from the arena.
+  // Uploads all parts in one copy and returns one tensor per part, in memory of the arena.
   std::vector<Tensor> upload(Context& ctx, const std::vector<const std::vector<std::int32_t>*>& parts);
 
  private:
@@ -24,7 +24,7 @@ class Staging {
     std::size_t size = 0;
     std::unique_ptr<cuda::Event> copied;
   };
-  std::array<Slot, 4> slots_;  // the host may be this many uploads ahead
+  std::array<Slot, 4> slots_;  // maximum number of uploads in flight
   std::size_t next_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// cuBLASLt's functions, loaded when a program first uses a GPU. Linked at build time, the library of half a gigabyte
-// would cost every start 70 ms, thirteen times everything else, and programs would not start where it is missing.
+// Loads cuBLASLt when a program first uses a GPU. Linked at build time, the library of half a gigabyte would add 70 ms
+// to every start, thirteen times the rest of the startup, and programs would not start on machines without it.
 //
-// The functions below have the names that cublasLt.h declares, so callers need not know. Each forwards to the function
-// of the same name in the library.
+// The functions below have the names declared in cublasLt.h, so callers do not change. Each forwards to the function of
+// the same name in the library.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -16,14 +16,15 @@ namespace {
 
 #define TEXT_OF(number) #number
 #define LIBRARY_OF(version) "libcublasLt.so." TEXT_OF(version)
-constexpr const char* library_name = LIBRARY_OF(CUBLAS_VER_MAJOR);  // scripts/gpu looks for it in the program
+constexpr const char* library_name = LIBRARY_OF(CUBLAS_VER_MAJOR);  // scripts/gpu searches the program for this name
 
 void* open_library() {
   const std::string name = library_name;
   for (const std::string& path : {name, SOME_CUDA_LIBRARIES "/" + name, "/usr/local/cuda/lib64/" + name}) {
     if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL)) return library;
   }
-  failed(Code::device_unusable, "{} cannot be loaded, and matrix products on a GPU need it; install cuBLAS of CUDA {}, or use --device cpu",
+  failed(Code::device_unusable,
+         "{} cannot be loaded, and matrix products on a GPU need it; install cuBLAS of CUDA {}, or use --device cpu",
          library_name, CUBLAS_VER_MAJOR);
 }
 
@@ -31,14 +32,14 @@ template <typename Function>
 Function* find(const char* name) {
   static void* const library = open_library();
   if (void* const found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
-  failed(Code::device_unusable, "{} has no function {}; install cuBLAS of CUDA {}.{}, or use --device cpu", library_name, name,
-         CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
+  failed(Code::device_unusable, "{} has no function {}; install cuBLAS of CUDA {}.{}, or use --device cpu",
+         library_name, name, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 }
 
 }  // namespace
 }  // namespace some
 
-// Hidden, so that the library's own calls never come here.
+// Hidden, so that calls inside the library never resolve to these functions.
 #define FORWARD(result, name, parameters, arguments)                           \
   extern "C" __attribute__((visibility("hidden"))) result name parameters {    \
     static decltype(name)* const function = some::find<decltype(name)>(#name); \

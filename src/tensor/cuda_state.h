@@ -1,4 +1,4 @@
-// What every CUDA operation of a context works with: a stream, cuBLASLt and its workspace. CUDA builds only.
+// State shared by all CUDA operations of a context: streams, cuBLASLt and its workspaces. CUDA builds only.
 #pragma once
 
 #include <cublasLt.h>
@@ -29,11 +29,11 @@ namespace some {
     const cublasStatus_t some_status_ = (call);                                                                \
     if (some_status_ != CUBLAS_STATUS_SUCCESS) ::some::cublas_failed(some_status_, #call, __FILE__, __LINE__); \
   } while (false)
-// Goes after every kernel launch, so that one that could not start is reported where it was made.
+// Follows every kernel launch, so that a launch failure is reported with its own file and line.
 #define SOME_CUDA_LAUNCHED() SOME_CUDA_CHECK(cudaGetLastError())
 
-// What a choice of matrix-product algorithm depends on. The choice is cuBLASLt's own first suggestion, never a timing:
-// the same shapes give the same algorithm and so the same bits in every run.
+// Key of the cache of GEMM algorithms. The algorithm is the first suggestion of cuBLASLt, never the result of a timing,
+// so the same shapes give the same algorithm and therefore the same bits in every run.
 struct MatmulKey {
   std::int64_t m = 0, n = 0, k = 0;
   std::int32_t first_type = 0, second_type = 0, result_type = 0;
@@ -42,25 +42,26 @@ struct MatmulKey {
   auto operator<=>(const MatmulKey&) const = default;
 };
 
-// A GPU as one context uses it. Tensors keep it alive (tensor/device.h), so it ends after the last of them.
+// A GPU as used by one context. Tensors keep it alive (tensor/device.h), so it is destroyed after the last of them.
 struct CudaState {
-  int index = 0;  // of the GPU
+  int index = 0;  // GPU number
   cudaStream_t stream = nullptr;
-  cudaStream_t second = nullptr;  // of runtime/side_stream.h; while something is put there, the two have changed places
-  cudaEvent_t turn = nullptr;     // where one of them begins to wait for the other
-  bool changed_places = false;    // they have
-  bool apart = false;             // something was put on the second that the first has not waited for
+  cudaStream_t second = nullptr;  // side stream (runtime/side_stream.h); swapped with `stream` while work is put on it
+  cudaEvent_t turn = nullptr;     // recorded when one stream starts to wait for the other
+  bool changed_places = false;    // true while `stream` and `second` are swapped
+  bool apart = false;             // the side stream has work that the main stream has not waited for
   cublasLtHandle_t blas = nullptr;
   void* workspace = nullptr;
-  void* second_workspace = nullptr;  // products on both streams at the same time must not share one
+  void* second_workspace = nullptr;  // GEMMs running concurrently on both streams must not share a workspace
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
-  int max_shared = 0;  // bytes of shared memory that a block can have
-  // Compute capability; 8.0 on a Hopper GPU whose own instructions the program was built without.
+  int max_shared = 0;  // maximum bytes of shared memory per block
+  // Compute capability. Reported as 8.0 on a Hopper GPU if the program was built without Hopper instructions.
   int major = 0, minor = 0;
   std::map<MatmulKey, cublasLtMatmulAlgo_t> algorithms;
-  std::shared_ptr<void> deferred_sums;       // of kernels/reduce/column_sums.cu, which alone knows what it is
-  std::shared_ptr<void> deferred_gradients;  // of ops/cuda/deferred_gradients.cu in the same way
+  // Owned by kernels/reduce/column_sums.cu, which is the only file that knows its type.
+  std::shared_ptr<void> deferred_sums;
+  std::shared_ptr<void> deferred_gradients;               // the same for ops/cuda/deferred_gradients.cu
   std::atomic<std::size_t> bytes_held{0}, bytes_peak{0};  // of GPU memory
 
   CudaState() = default;

@@ -18,12 +18,12 @@ constexpr std::size_t small_alignment = 256;
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
 void* cpu_allocate(std::size_t bytes) {
-  // Large blocks start on a huge page and ask for more of them: fewer page faults and address lookups.
+  // Large blocks are aligned to huge pages and request them: fewer page faults and TLB misses.
   const std::size_t alignment = bytes >= 2 * huge_page ? huge_page : small_alignment;
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
   if (data == nullptr) failed(Code::out_of_memory, "no memory left: {} bytes were asked for", bytes);
-  if (alignment == huge_page) madvise(data, rounded, MADV_HUGEPAGE);  // a wish: a refusal changes nothing
+  if (alignment == huge_page) madvise(data, rounded, MADV_HUGEPAGE);  // only a hint: failure is harmless
   return data;
 }
 
@@ -86,8 +86,8 @@ void cuda::fail_unavailable() { failed(Code::device_unusable, "{}", unavailable_
 
 }  // namespace some
 
-// The CUDA half in a build without CUDA. No Device is a GPU there: only available(), the two reasons, first_usable()
-// and open() are ever called.
+// The CUDA functions in a build without CUDA. No Device is a GPU in such a build, so only available(), the two reasons,
+// first_usable() and open() are ever called.
 #if !SOME_HAVE_CUDA
 namespace some::cuda {
 

@@ -1,5 +1,5 @@
-// Memory, streams and copies of the GPU. Nothing here runs before it is asked for, so that the program starts on a
-// machine without a GPU or a driver.
+// Memory, streams and copies of the GPU. CUDA is initialized on first use only, so that the program starts on a machine
+// without a GPU or a driver.
 #include <algorithm>
 #include <vector>
 
@@ -35,7 +35,7 @@ Machine look_for_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    cudaGetLastError();  // clears the error: it answers the question, and later calls must not report it
+    cudaGetLastError();  // clears the error, which is handled here: later calls must not report it
     if (status == cudaSuccess || status == cudaErrorNoDevice) {
       machine.unavailable_reason = "no NVIDIA GPU was found";
     } else if (status == cudaErrorInsufficientDriver) {
@@ -60,21 +60,21 @@ Machine look_for_gpus() {
   return machine;
 }
 
-// The machine's GPUs do not change while the program runs, so they are looked up only once.
+// Returns the GPUs of the machine. They do not change while the program runs, so they are queried only once.
 const Machine& machine() {
   static const Machine found = look_for_gpus();
   return found;
 }
 
-// The index of the first usable GPU, or 0 if there is none.
+// Returns the index of the first usable GPU, or 0 if there is none.
 std::size_t best_gpu() {
   const std::vector<Gpu>& gpus = machine().gpus;
   const auto found = std::find_if(gpus.begin(), gpus.end(), [](const Gpu& gpu) { return gpu.unusable_reason.empty(); });
   return found == gpus.end() ? 0 : static_cast<std::size_t>(found - gpus.begin());
 }
 
-// Whether the code that this GPU runs was compiled with Hopper's own instructions. A program built only for older GPUs
-// is translated when it starts and has none, whatever the GPU.
+// Stores 1 if the code that runs on this GPU was compiled with Hopper instructions. A program built only for older GPUs
+// is JIT-compiled at startup and does not contain them, whatever the GPU.
 __global__ void hopper_code_kernel(int* answer) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   *answer = 1;
@@ -83,7 +83,7 @@ __global__ void hopper_code_kernel(int* answer) {
 #endif
 }
 
-// Each number is a single addition, so there is no order to fix, and the rounding is that of the host.
+// Every element is a single addition, so no order needs to be fixed, and the rounding equals that of the host.
 template <typename T>
 __global__ void add_numbers_kernel(const T* source, T* target, std::int64_t count) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
@@ -101,7 +101,7 @@ bool has_hopper_code(const CudaState& state) {
   return found == 1;
 }
 
-// Makes later work on `second` wait for the work that is on `first` now.
+// Makes later work on `second` wait for the work that is on `first` now, across devices.
 void wait_across(CudaState& first, CudaState& second) {
   cudaEvent_t event = nullptr;
   {
@@ -111,7 +111,7 @@ void wait_across(CudaState& first, CudaState& second) {
   }
   const OnGpu on(second);
   const cudaError_t status = cudaStreamWaitEvent(second.stream, event, 0);
-  cudaEventDestroy(event);  // the driver frees it once it has been reached
+  cudaEventDestroy(event);  // the driver frees it after it has been reached
   SOME_CUDA_CHECK(status);
 }
 
@@ -143,7 +143,7 @@ std::shared_ptr<CudaState> open(int index) {
   auto state = std::make_shared<CudaState>();
   state->index = index;
   const OnGpu on(*state);
-  // What runs beside gets the places that nothing else wants.
+  // The side stream has the lowest priority: it uses only resources that the main stream leaves idle.
   int least = 0, greatest = 0;
   SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, greatest));
@@ -181,7 +181,7 @@ std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak;
 int index_of(const CudaState& state) { return state.index; }
 
 namespace {
-// Makes later work on `second` wait for what is on `first` now.
+// Makes later work on `second` wait for the work that is on `first` now.
 void wait_for(const CudaState& state, cudaStream_t first, cudaStream_t second) {
   const OnGpu on(state);
   SOME_CUDA_CHECK(cudaEventRecord(state.turn, first));
@@ -198,7 +198,8 @@ void fork_side_stream(CudaState& state) { wait_for(state, state.stream, state.se
 
 void enter_side_stream(CudaState& state) { change_places(state); }
 
-// A recording (tensor/graph.h) stays one chain: steps that are recorded are long, and have little to gain.
+// While a CUDA graph is captured (tensor/graph.h) all work stays on one stream: steps captured as graphs are long and
+// would gain little.
 void begin_side_stream(CudaState& state) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
@@ -253,7 +254,7 @@ void* allocate(CudaState& state, std::size_t bytes) {
 void release(CudaState& state, void* data, std::size_t bytes) {
   if (data == nullptr) return;
   state.bytes_held -= bytes;
-  // Called by destructors, also during unwinding and at the end of the process: a failure here cannot be reported.
+  // Called by destructors, also during unwinding and at process exit: a failure cannot be reported here.
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
 
@@ -264,7 +265,7 @@ void zero(CudaState& state, void* data, std::size_t bytes) {
 
 void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes) {
   if (to != nullptr && from != nullptr) {
-    // On one device the order of the stream is enough; between two, neither may go on before the copy is done.
+    // On one device the stream order is sufficient; between two devices, neither may continue before the copy is done.
     if (to != from) wait_across(*from, *to);
     {
       const OnGpu on(*to);

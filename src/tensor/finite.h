@@ -1,11 +1,11 @@
-// Whether all numbers of a tensor are numbers.
+// A check for infinities and NaNs.
 #pragma once
 
 #include "tensor/tensor.h"
 
 namespace some {
 
-// Of whole numbers it always holds.
+// True if all elements are finite; always true for integer types.
 bool all_finite(const Tensor& tensor);
 
 }  // namespace some

@@ -1,5 +1,6 @@
-// What host code puts on a GPU's stream, recorded once and put there again in one go: hundreds of launches become
-// one. A recording repeats addresses and numbers: whatever changes must lie in memory, at the same place each time.
+// CUDA graphs: the work that host code puts on a GPU's stream, captured once and launched as a whole, so that hundreds
+// of launches become one. A graph repeats addresses and arguments: everything that changes between launches must be in
+// memory, at the same address each time.
 #pragma once
 
 #include <functional>
@@ -16,10 +17,10 @@ class Graph {
   Graph& operator=(Graph&& other) noexcept;
 
   bool recorded() const { return executable_ != nullptr; }
-  // Runs `work`, whose launches on the device's stream are recorded and not carried out. It must not take memory or
-  // wait for the GPU; whatever it throws is thrown on, and nothing is recorded.
+  // Runs `work` and captures its launches on the device's stream instead of executing them. `work` must not allocate
+  // memory or wait for the GPU. Its exceptions are rethrown, and then nothing is captured.
   void record(const Device& device, const std::function<void()>& work);
-  void launch();  // what was recorded, on the same stream
+  void launch();  // launches the captured work on the same stream
 
  private:
   Device device_;

@@ -7,7 +7,7 @@ namespace some::cuda {
 
 Graph::~Graph() {
   if (executable_ != nullptr && cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable_)) != cudaSuccess)
-    cudaGetLastError();  // a destructor cannot report it
+    cudaGetLastError();  // a destructor cannot report the error
 }
 
 Graph::Graph(Graph&& other) noexcept
@@ -27,7 +27,7 @@ void Graph::record(const Device& device, const std::function<void()>& work) {
   try {
     work();
   } catch (...) {
-    // Only makes the stream usable again; the error that matters is the one being thrown.
+    // Only makes the stream usable again; the exception being thrown is the error to report.
     cudaStreamEndCapture(stream, &recording);
     if (recording != nullptr) cudaGraphDestroy(recording);
     cudaGetLastError();

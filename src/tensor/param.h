@@ -1,6 +1,6 @@
-// A parameter as operations see it. All trained parameters of a model are stored in flat buffers (value, compute copy,
-// gradient and the optimizer's two), so that the optimizer takes one pass; these are views into them. A frozen
-// parameter has only `compute`.
+// A parameter as seen by operations. All trained parameters of a model are stored in flat buffers (value, compute copy,
+// gradient and the two optimizer moments), so that the optimizer makes one pass; a Param holds views into them. A
+// frozen parameter has only `compute`.
 #pragma once
 
 #include "tensor/tensor.h"
@@ -9,8 +9,8 @@ namespace some {
 
 struct Param {
   Tensor value;    // master precision
-  Tensor compute;  // the same numbers in compute precision; the same memory as `value` when the precisions agree
-  Tensor grad;     // master precision; operations ADD to it. Empty when nothing is to be learnt (evaluation)
+  Tensor compute;  // the same numbers in compute precision; shares the memory of `value` if the precisions are equal
+  Tensor grad;     // master precision; operations ADD to it. Empty if nothing is trained (evaluation)
   explicit operator bool() const { return static_cast<bool>(compute); }
 };
 

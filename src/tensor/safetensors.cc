@@ -19,7 +19,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the format is little-endian, and so is this code");
 
 constexpr std::size_t length_field = 8;
-constexpr std::uint64_t longest_header = 100'000'000;  // the format's own limit
+constexpr std::uint64_t longest_header = 100'000'000;  // limit of the format itself
 const char* const metadata_key = "__metadata__";
 const char* const header_checksum_key = "checksum";
 const char* const tensor_checksums_key = "checksums";
@@ -30,12 +30,12 @@ constexpr std::size_t max_axes = 16;
 const std::pair<const char*, DType> type_names[] = {
     {"F64", DType::f64}, {"F32", DType::f32}, {"BF16", DType::bf16}, {"I64", DType::i64}, {"I32", DType::i32}};
 
-// Only read: other programs save models in it. Every number of it is one of float32.
+// F16 is only read, since other programs save models in it. float32 represents every F16 value exactly.
 const char* const half_name = "F16";
 
 float half_to_float(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, exponent = (half >> 10) & 0x1fu, fraction = half & 0x3ffu;
-  if (exponent == 0) {  // zero, or below the smallest normal number: a multiple of 2^-24
+  if (exponent == 0) {  // zero or subnormal: a multiple of 2^-24
     const float size = static_cast<float>(fraction) * 0x1p-24f;
     return sign != 0 ? -size : size;
   }
@@ -55,7 +55,7 @@ template <typename... Args>
   throw error.within(path, fmt::format("{} is not a sound safetensors file: {}", path, error.what()));
 }
 
-// A file from elsewhere may name its tensors as it likes.
+// Escapes a tensor name for a message: files of other programs may contain arbitrary names.
 std::string shown(const std::string& name) { return escaped(shortened(name, 80)); }
 
 std::size_t read_size(const nlohmann::json& value, const std::string& path, const std::string& name) {
@@ -65,7 +65,7 @@ std::size_t read_size(const nlohmann::json& value, const std::string& path, cons
 }
 
 nlohmann::json parse_header(const std::string& path, std::string_view text) {
-  // A JSON object silently keeps one of two equal names; here two would mean two different tensors.
+  // nlohmann::json silently keeps one of two equal keys; in this format they would mean two different tensors.
   std::set<std::string> seen;
   std::string twice;
   const auto watch = [&](int depth, nlohmann::json::parse_event_t event, nlohmann::json& value) {
@@ -150,7 +150,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     file.entries_.emplace(full_name, std::move(entry));
   }
 
-  // The tensors must cover the data exactly, so that nothing is hidden in the file and nothing is shared.
+  // The tensors must cover the data exactly: no hidden bytes and no shared bytes.
   std::vector<std::pair<std::size_t, std::size_t>> parts;
   for (const auto& [name, entry] : file.entries_) parts.emplace_back(entry.begin, entry.end);
   std::sort(parts.begin(), parts.end());
@@ -170,7 +170,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
 void SafetensorsFile::read_checksums(std::string_view header) {
   const auto own = metadata_.find(header_checksum_key), list = metadata_.find(tensor_checksums_key);
   if (own == metadata_.end() && list == metadata_.end()) return;
-  // One without the other is no older file but a damaged one.
+  // A file with only one of the two is damaged, not written by an older version.
   if (own == metadata_.end() || list == metadata_.end() || own->second.size() != checksum_digits ||
       header.substr(0, before_checksum.size()) != before_checksum)
     damaged(Code::file_damaged, path_,
@@ -187,7 +187,7 @@ void SafetensorsFile::read_checksums(std::string_view header) {
             list->second.size() / checksum_digits);
   std::vector<Entry*> order;
   for (auto& [name, entry] : entries_) order.push_back(&entry);
-  // Tensors without bytes may stand in any order: all have the checksum of nothing.
+  // Empty tensors may be in any order, since all have the checksum of zero bytes.
   std::sort(order.begin(), order.end(),
             [](const Entry* a, const Entry* b) { return std::pair(a->begin, a->end) < std::pair(b->begin, b->end); });
   for (std::size_t i = 0; i < order.size(); ++i)
@@ -264,11 +264,11 @@ Tensor SafetensorsFile::load(const std::string& name) const {
 Tensor SafetensorsFile::map(const std::string& name) const {
   const Entry& entry = entry_of(entries_, name, path_);
   const std::uint64_t begin = data_ + entry.begin;
-  // A file of another program may have its numbers at any byte.
+  // A file of another program may contain unaligned tensors.
   if (entry.half || entry.begin == entry.end || begin % size_of(entry.type) != 0) return load(name);
   const auto size = static_cast<std::size_t>(data_ + entry.end);
   void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file_->descriptor(), 0);
-  if (memory == MAP_FAILED) return load(name);  // some file systems cannot
+  if (memory == MAP_FAILED) return load(name);  // not supported by some file systems
   std::shared_ptr<void> owner(memory, [size](void* mapped) { ::munmap(mapped, size); });
   char* bytes = static_cast<char*>(memory) + begin;
   compare_checksum(name, entry, bytes);
@@ -284,7 +284,8 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
     return size_of(left->second.dtype()) > size_of(right->second.dtype());
   });
 
-  // The header comes first and holds the checksums: what lies on a GPU is fetched before anything is written.
+  // The header comes first and contains the checksums, so GPU tensors are copied to the host before anything is
+  // written.
   std::vector<Tensor> here;
   std::string checksums;
   for (const auto* named : order) {

@@ -29,7 +29,7 @@ const char* name_of(DType type) {
 
 BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  // Rounding could carry a NaN's fraction away and make it an infinity: keep it a quiet NaN.
+  // Rounding could clear the fraction of a NaN and turn it into an infinity, so NaNs stay quiet NaNs.
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return {static_cast<std::uint16_t>((bits >> 16) | 0x0040u)};
   return {static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16)};
 }
@@ -49,7 +49,7 @@ std::string Shape::text() const { return fmt::format("[{}]", fmt::join(dims_, ",
 
 Tensor Tensor::empty(Shape shape, DType type, const Device& device) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
-  // A tensor without elements has an address all the same, so that it differs from no tensor at all.
+  // An empty tensor still has an address, which distinguishes it from a missing tensor.
   void* data = device_allocate(device, bytes);
   std::shared_ptr<void> owner(data, [device, bytes](void* memory) { device_release(device, memory, bytes); });
   return wrap(data, std::move(shape), type, device, std::move(owner));

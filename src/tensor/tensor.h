@@ -1,5 +1,5 @@
-// A tensor: shape, element type, device, and shared memory. Plain data with no arithmetic of its own; operations
-// (src/ops) take tensors and a Context. Copying a Tensor shares its memory; clone() copies it.
+// A tensor: shape, element type, device and shared memory, without arithmetic. Operations (src/ops) take tensors and a
+// Context. Copying a Tensor shares its memory; clone() copies it.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ enum class DType : std::uint8_t { f32, f64, bf16, i32, i64 };
 std::size_t size_of(DType type);
 const char* name_of(DType type);
 
-// The CPU only stores and converts bfloat16; arithmetic in it happens on the GPU.
+// The CPU only stores and converts bfloat16; bf16 arithmetic happens on the GPU.
 struct BFloat16 {
   std::uint16_t bits;
 };
@@ -64,7 +64,7 @@ class Tensor {
   Tensor() = default;
   static Tensor empty(Shape shape, DType type, const Device& device = Device::cpu);
   static Tensor zeros(Shape shape, DType type, const Device& device = Device::cpu);
-  // A view of memory that `owner` keeps alive.
+  // Wraps memory that `owner` keeps alive.
   static Tensor wrap(void* data, Shape shape, DType type, const Device& device, std::shared_ptr<void> owner);
 
   explicit operator bool() const { return data_ != nullptr; }
@@ -76,19 +76,19 @@ class Tensor {
   const Device& device() const { return device_; }
 
   void* raw() const { return data_; }
-  // Typed pointer; throws when T is not the element type (a programming error shown early).
+  // Returns a typed pointer; fails if T is not the element type, which is a programming error.
   template <typename T>
   T* data() const {
     if (data_ != nullptr && dtype_of<T>() != type_) type_mismatch(dtype_of<T>());
     return static_cast<T*>(data_);
   }
 
-  Tensor reshape(Shape shape) const;                           // same elements, other shape
+  Tensor reshape(Shape shape) const;                           // same elements, another shape
   Tensor rows(std::int64_t begin, std::int64_t end) const;     // slice of the first axis
   Tensor view(std::int64_t first_element, Shape shape) const;  // any contiguous part
   Tensor clone() const;
   Tensor to(const Device& device) const;  // a copy on that device
-  Tensor to(DType type) const;            // a converted copy (through the CPU if need be)
+  Tensor to(DType type) const;            // a converted copy (on the CPU if necessary)
   void zero();
   void copy_from(const Tensor& source);  // same shape and type, any devices
 
@@ -101,6 +101,6 @@ class Tensor {
   Device device_;
 };
 
-std::vector<double> read_vector(const Tensor& tensor);  // a copy on the host; any number type, any device
+std::vector<double> read_vector(const Tensor& tensor);  // a copy on the host; any element type, any device
 
 }  // namespace some

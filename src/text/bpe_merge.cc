@@ -43,7 +43,7 @@ namespace {
 
 constexpr std::size_t short_word = 64;
 
-// Nearly every word is a few characters long: looking through all ranks again for every merge is the fastest way.
+// Nearly all words have a few characters, for which a linear scan over all ranks per merge is fastest.
 void merge_short(const MergeTable& table, std::vector<Piece>& pieces) {
   MergeTable::Merge merges[short_word];
   std::size_t count = pieces.size();
@@ -66,7 +66,7 @@ void merge_short(const MergeTable& table, std::vector<Piece>& pieces) {
   pieces.resize(count);
 }
 
-// The places where one rank can be applied, from left to right; those before `done` have been dealt with.
+// Positions at which merges of one rank apply, from left to right; those before `done` are finished.
 struct Places {
   std::vector<std::uint32_t> at;
   std::size_t done = 0;
@@ -82,8 +82,8 @@ struct Places {
   }
 };
 
-// A long word (a text without spaces may be one of many megabytes) is kept as a linked list, with the places where
-// each rank can be applied, so that the work grows with its length and not with the square of it.
+// Merges a long word (a text without spaces may be one word of many megabytes). A linked list with the positions per
+// rank keeps the work from growing with the square of the length.
 void merge_long(const MergeTable& table, std::vector<Piece>& pieces) {
   constexpr std::uint32_t none = std::numeric_limits<std::uint32_t>::max();
   const auto count = static_cast<std::uint32_t>(pieces.size());
@@ -108,7 +108,7 @@ void merge_long(const MergeTable& table, std::vector<Piece>& pieces) {
     while (here.done < here.at.size() && !interrupted) {
       const std::uint32_t left = here.at[here.done++];
       const std::uint32_t right = next[left];
-      // A place noted earlier may have been merged into something else since; merged-away pieces have id -1.
+      // The pieces at this position may have been merged otherwise since it was recorded; merged pieces have id -1.
       if (pieces[left].id < 0 || right == none) continue;
       const MergeTable::Merge merge = table.find(pieces[left].id, pieces[right].id);
       if (merge.rank != rank) continue;
@@ -116,8 +116,8 @@ void merge_long(const MergeTable& table, std::vector<Piece>& pieces) {
       pieces[right].id = -1;
       next[left] = next[right];
       if (next[left] != none) previous[next[left]] = left;
-      // A vocabulary made elsewhere may rank what is formed here before the rest of this list. (It cannot be the
-      // same pair again: tokens only grow.)
+      // In a vocabulary from elsewhere, a pair formed here may have a lower rank than the rest of this list. (It cannot
+      // be the same pair again, because tokens only grow.)
       if (previous[left] != none) interrupted = note(previous[left], left) < rank;
       if (next[left] != none) interrupted = note(left, next[left]) < rank || interrupted;
     }

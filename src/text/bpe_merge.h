@@ -1,4 +1,4 @@
-// Byte-pair merging of one word: the lowest rank first, the leftmost of equal ones.
+// BPE merging within one word: lowest rank first, leftmost first among equal ranks.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace some {
 
-// A token in a word and the bytes of text it covers.
+// A token in a word and the number of text bytes it covers.
 struct Piece {
   TokenId id;
   std::uint32_t bytes;
 };
 
-// What a pair of neighbouring tokens merges into, and when. An open-addressing hash table: looking up a pair is what
-// encoding spends its time on.
+// Maps a pair of adjacent tokens to the merged token and its rank. An open-addressing hash table, because encoding
+// spends most of its time looking up pairs.
 class MergeTable {
  public:
   static constexpr std::uint32_t no_rank = std::numeric_limits<std::uint32_t>::max();
@@ -27,7 +27,7 @@ class MergeTable {
   };
 
   explicit MergeTable(std::size_t expected = 0);
-  // A pair given twice keeps the later rank, as in Hugging Face's library.
+  // Adds a merge. A pair added twice keeps the later rank, as in Hugging Face tokenizers.
   void set(TokenId left, TokenId right, Merge merge);
   Merge find(TokenId left, TokenId right) const {
     const std::uint64_t key = key_of(left, right);
@@ -57,7 +57,7 @@ class MergeTable {
   std::size_t used_ = 0;
 };
 
-// Merges the pieces of one word in place until no pair of neighbours is in the table.
+// Merges the pieces of one word in place until no adjacent pair is in the table.
 void merge_pieces(const MergeTable& table, std::vector<Piece>& pieces);
 
 }  // namespace some

@@ -22,7 +22,7 @@ namespace {
 
 using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
 
-// Texts are handed to the counting threads in parcels of this size.
+// Texts are passed to the counting threads in batches of this size.
 constexpr std::size_t parcel_bytes = 1u << 20;
 
 void count_text(TokenizerKind kind, std::string_view text, WordCounts& counts) {
@@ -36,7 +36,8 @@ void count_text(TokenizerKind kind, std::string_view text, WordCounts& counts) {
   });
 }
 
-// Reads in the calling thread, counts in the others. Sums of counts do not depend on who counted what.
+// Counts words in worker threads, while the calling thread reads. The totals do not depend on which thread counted
+// what.
 class Counter {
  public:
   Counter(TokenizerKind kind, int threads) : kind_(kind), counts_(static_cast<std::size_t>(threads)) {
@@ -110,7 +111,7 @@ WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(
   std::size_t bytes = 0;
   std::uint64_t texts = 0;
   for (std::string text; next(text); ++texts) {
-    // Bytes that are not UTF-8 have no spelling in a vocabulary of characters.
+    // Bytes that are not UTF-8 cannot be spelled in a vocabulary of characters.
     if (options.kind == TokenizerKind::whitespace) {
       if (const auto bad = first_bad_utf8(text)) {
         bad_input(Code::text_not_utf8,
@@ -141,10 +142,10 @@ struct PairHash {
 
 struct PairState {
   std::int64_t count = 0;
-  std::vector<std::uint32_t> words;  // where the merge under way has formed the pair
+  std::vector<std::uint32_t> words;  // words in which the current merge has formed the pair
 };
 
-// A merge that may be done: the most frequent first, of equal ones the lower ids.
+// A possible merge. Order: the most frequent first, then the lowest ids.
 struct Candidate {
   std::int64_t count;
   Pair pair;
@@ -155,9 +156,9 @@ struct Candidate {
   }
 };
 
-// The steps of Hugging Face's BpeTrainer, whose results published vocabularies have. Two of its habits matter where
-// two pairs make the same token ("a"+"bc", "ab"+"c"): the count of a pair is not lowered by merging it, and a pair
-// formed again later is merged again, its last rank being the one that counts.
+// Follows the steps of Hugging Face's BpeTrainer, so that published vocabularies are reproduced. Two details matter if
+// two pairs give the same token ("a"+"bc", "ab"+"c"): merging a pair does not lower its count, and a pair that is
+// formed again later is merged again, with its last rank.
 class Trainer {
  public:
   Trainer(const BpeTrainOptions& options, const WordCounts& word_counts) : options_(options) {
@@ -236,7 +237,7 @@ class Trainer {
   }
 
   void add_words(const WordCounts& word_counts) {
-    // In a fixed order, so that nothing can depend on the order of a hash table.
+    // In sorted order, so that nothing depends on the order of a hash table.
     std::vector<const WordCounts::value_type*> sorted;
     sorted.reserve(word_counts.size());
     for (const auto& entry : word_counts) sorted.push_back(&entry);
@@ -292,7 +293,7 @@ class Trainer {
 
   void merge_pairs() {
     while (tokens_.size() < options_.vocab_size && !queue_.empty()) {
-      // The queue's top may be out of date: pairs lose occurrences to the merges of others.
+      // The count of the top entry may be outdated, because other merges remove occurrences of its pair.
       Candidate top = std::move(const_cast<Candidate&>(queue_.top()));
       queue_.pop();
       const std::int64_t count = pairs_[top.pair].count;

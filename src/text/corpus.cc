@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines of one file, read in blocks, checked to be UTF-8.
+// Reads the lines of one file in blocks, and checks that they are UTF-8.
 class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)), file_(path_) { buffer_.resize(1u << 18); }
@@ -53,7 +53,7 @@ class LineReader {
                 path_, static_cast<unsigned char>(to[begin + *bad]), line_offset + *bad, line_);
     }
     if (to.size() > begin && to.back() == '\r') to.pop_back();
-    // A byte-order mark is not text.
+    // A byte-order mark is not part of the text.
     if (line_ == 1 && to.compare(begin, 3, "\xEF\xBB\xBF") == 0) to.erase(begin, 3);
     return true;
   }
@@ -87,8 +87,7 @@ bool is_blank(std::string_view text) {
   return skip_whitespace(text.data(), end, char_classes()) == end;
 }
 
-// Files and links to files; hidden ones, and folders that are only linked to (which might lead back here), are left
-// out.
+// Collects files and links to files, recursively. Skips hidden entries, and links to folders, which might form a cycle.
 void add_files_in(const fs::path& folder, std::vector<std::string>& files) {
   for (const std::string& name : list_folder(folder.string())) {
     if (name.starts_with('.')) continue;
@@ -139,7 +138,7 @@ struct CorpusReader::Impl {
       bad_input(Code::setting_out_of_range, "{} has a line end in it; it must be one line", "data.separator");
     if (options.field.empty())
       bad_input(Code::setting_out_of_range, "the field of JSON lines is empty; expected a name such as text");
-    open_next();  // so that a file that cannot be opened is reported at once
+    open_next();  // opened here, so that a file that cannot be opened is reported immediately
   }
 
   void open_next() {
@@ -157,7 +156,7 @@ struct CorpusReader::Impl {
     return line == options.separator;
   }
 
-  // One story of a plain text, which may be empty; false at the end of the file when nothing came before it.
+  // Reads one document of a plain text, which may be empty. False at the end of the file if nothing was read.
   bool read_plain(std::string& story) {
     story.clear();
     bool any = false;
@@ -184,7 +183,7 @@ struct CorpusReader::Impl {
     return true;
   }
 
-  // The next unit of the text that a JSON line held.
+  // Returns the next unit of the current JSON line's text.
   bool read_rest(std::string& story) {
     story.clear();
     while (rest_at < rest.size()) {
@@ -221,7 +220,7 @@ struct CorpusReader::Impl {
     }
     rest = std::move(found->get_ref<std::string&>());
     rest_at = 0;
-    read_rest(story);  // an empty story where the text was blank
+    read_rest(story);  // gives an empty document if the text is blank
     return true;
   }
 
@@ -235,7 +234,7 @@ struct CorpusReader::Impl {
         ++empty_stories;
         continue;
       }
-      // Seeded by what came before, the hash also depends on where stories begin and end.
+      // The previous hash is the seed, so the result also depends on the boundaries of documents.
       hash = hash_bytes(story.data(), story.size(), hash);
       ++stories;
       bytes += story.size();
@@ -254,7 +253,7 @@ struct CorpusReader::Impl {
   std::unique_ptr<LineReader> reader;
   bool json_lines = false;
   std::string line;
-  std::string rest;  // of a JSON line's text: what is still to be given out
+  std::string rest;  // text of the current JSON line, returned from rest_at on
   std::size_t rest_at = 0;
   std::uint64_t hash = 0;
   std::uint64_t stories = 0, empty_stories = 0, bytes = 0;

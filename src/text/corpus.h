@@ -1,4 +1,4 @@
-// Corpora: a stream of stories from text files, JSON lines and folders of these.
+// Corpora: a stream of documents from text files, JSON lines and folders of both.
 #pragma once
 
 #include <cstdint>
@@ -8,47 +8,46 @@
 
 namespace some {
 
-// What one story (one document) of a text is.
+// Unit of text that counts as one document.
 enum class TextUnit {
-  document,   // what stands between two separators, or the whole file; the text of one JSON line
-  line,       // each line of these that is not blank
-  paragraph,  // lines with blank ones around them
+  document,   // text between two separators, or the whole file; the text of one JSON line
+  line,       // each nonblank line of that text
+  paragraph,  // nonblank lines, delimited by blank lines
 };
 
 struct CorpusOptions {
-  // Files and folders, read in this order; the files of a folder (and of folders in it) in the order of their names,
-  // hidden ones left out. *.jsonl, *.ndjson and *.json are JSON lines, everything else is plain text.
+  // Files and folders, read in this order. The files of a folder (recursively) are read in the order of their names,
+  // without hidden files. *.jsonl, *.ndjson and *.json are JSON lines; every other file is plain text.
   std::vector<std::string> paths;
-  // Plain text: a line that is this and nothing else stands between two stories. Empty: there is no such line, a file
-  // is one document.
+  // Plain text: a line with exactly this text separates two documents. Empty: no separator; each file is one document.
   std::string separator = "<|endoftext|>";
   TextUnit unit = TextUnit::document;
-  // JSON lines: the name of the string that is the story.
+  // JSON lines: the key of the text.
   std::string field = "text";
-  // Every file is JSON lines, whatever its name.
+  // Treat every file as JSON lines, whatever its name.
   bool json_lines = false;
-  // Only the first `limit` stories; 0 for all.
+  // Read only the first `limit` documents; 0 = all.
   std::uint64_t limit = 0;
 };
 
-// Reads one story at a time, so that a corpus may be larger than memory. Text is checked to be UTF-8; line ends become
-// "\n"; newlines at both ends of a plain-text story are cut off; stories of nothing but whitespace are left out. A
-// story is held in memory whole.
+// Reads one document at a time, so that a corpus may be larger than memory; each document is held in memory completely.
+// Text must be valid UTF-8. Line ends become "\n"; newlines at both ends of a plain-text document are removed;
+// documents of only whitespace are skipped.
 class CorpusReader {
  public:
-  // Fails when a path is missing, cannot be read, or is a folder without files.
+  // Fails if a path is missing, cannot be read, or is a folder without files.
   explicit CorpusReader(CorpusOptions options);
   ~CorpusReader();
   CorpusReader(CorpusReader&&) noexcept;
   CorpusReader& operator=(CorpusReader&&) noexcept;
 
-  // The next story, or false at the end. A corpus that ends without a single story is bad input.
+  // Stores the next document and returns true; false at the end. A corpus without a single document is bad input.
   bool next(std::string& story);
 
-  std::uint64_t stories() const;        // given out so far
-  std::uint64_t empty_stories() const;  // left out so far
-  std::uint64_t bytes() const;          // of the stories given out so far
-  // xxh64 over the stories given out so far and their boundaries: the key of caches made from them.
+  std::uint64_t stories() const;        // returned so far
+  std::uint64_t empty_stories() const;  // skipped so far
+  std::uint64_t bytes() const;          // of the documents returned so far
+  // Returns the xxh64 hash of the documents returned so far and their boundaries: the key of caches derived from them.
   std::uint64_t content_hash() const;
 
  private:

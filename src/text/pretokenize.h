@@ -1,4 +1,4 @@
-// Splitting a text into the words that byte-pair merges never cross.
+// Pre-tokenization: splits a text into words, across which BPE never merges.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace some {
 
-// Each function gives the end of the word that begins at `begin`; begin < end. Together the words of the bytelevel
-// kind cover the text without a gap; the whitespace kind skips whitespace between them.
+// Each function returns the end of the word that starts at `begin`; requires begin < end. The words of the bytelevel
+// kind cover the text without gaps; the whitespace kind skips whitespace between words.
 
-// \w+|[^\w\s]+ ; `begin` must not stand on whitespace.
+// Matches \w+|[^\w\s]+ ; `begin` must not point to whitespace.
 inline const char* whitespace_word_end(const char* begin, const char* end, const std::uint8_t* classes) {
   const ClassStep first = class_at(begin, end, classes);
   const char* p = begin + first.length;
@@ -35,7 +35,7 @@ inline const char* skip_whitespace(const char* begin, const char* end, const std
   return begin;
 }
 
-// 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+// Matches 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 inline const char* bytelevel_word_end(const char* begin, const char* end, const std::uint8_t* classes) {
   constexpr std::uint8_t mask = class_letter | class_number | class_space;
   if (*begin == '\'' && end - begin >= 2) {
@@ -64,8 +64,8 @@ inline const char* bytelevel_word_end(const char* begin, const char* end, const 
     } while ((step.classes & mask) == wanted);
     return p;
   }
-  // Whitespace: all of it at the end of the text, otherwise all but its last character, which may be the space that
-  // the next word begins with; a single one stands alone.
+  // Whitespace: all of it at the end of the text; otherwise all except the last character, which may be the space that
+  // starts the next word. A single whitespace character is a word.
   const char* last = p;
   while (p < end) {
     step = class_at(p, end, classes);
@@ -76,15 +76,15 @@ inline const char* bytelevel_word_end(const char* begin, const char* end, const 
   return p;
 }
 
-// Where a part of a long text that begins at `begin` and has about `size` bytes may end: before whitespace that follows
-// something else. A word of either kind ends there whatever follows, so the words (and byte lengths) of the parts, one
-// after another, are those of the whole.
+// Returns where a part of a long text may end that starts at `begin` and has about `size` bytes: before whitespace that
+// follows another character. Words of both kinds end there whatever follows, so the words (and byte lengths) of the
+// parts, concatenated, equal those of the whole text.
 inline std::size_t part_end(std::string_view text, std::size_t begin, std::size_t size) {
   if (text.size() - begin <= size) return text.size();
   const std::uint8_t* const classes = char_classes();
   const char* const end = text.data() + text.size();
   std::size_t at = begin + size;
-  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;  // a character's beginning
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;  // start of a character
   for (bool after_space = true; at < text.size();) {
     const ClassStep step = class_at(text.data() + at, end, classes);
     const bool space = (step.classes & class_space) != 0;
@@ -95,7 +95,7 @@ inline std::size_t part_end(std::string_view text, std::size_t begin, std::size_
   return text.size();
 }
 
-// Calls visit(std::string_view word) for every word, in order.
+// Calls visit(std::string_view word) for each word, in order.
 template <typename Visit>
 void for_each_word(TokenizerKind kind, std::string_view text, Visit&& visit) {
   const std::uint8_t* const classes = char_classes();

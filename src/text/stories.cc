@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view mixed = "mixed";
 
-// The number of the domain that piece `index` belongs to.
+// Returns the index of the domain to which document `index` belongs.
 std::size_t domain_of(const StoryOptions& options, const std::vector<std::string>& domains, std::uint64_t index) {
   if (options.domain == mixed) {
     const RandomStream choice = random_stream(options.seed, "built-in mixed");
@@ -42,7 +42,7 @@ std::string make_story(const StoryOptions& options, std::uint64_t index) {
 
 void write_stories(const StoryOptions& options, std::uint64_t count, const std::function<void(std::string_view)>& sink,
                    std::uint64_t first, std::string_view separator) {
-  // An unknown name is refused even when nothing is asked for.
+  // Rejects an unknown domain even if count is 0.
   domain_of(options, telling::built_in_stories().domains(), first);
   for (std::uint64_t i = 0; i < count; ++i) {
     std::string piece = make_story(options, first + i);

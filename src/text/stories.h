@@ -1,5 +1,5 @@
-// Built-in text: a deterministic generator of short pieces, so that a machine without any data has something real
-// to learn from. Each domain has its own vocabulary and structure (for studies of domain shift).
+// Built-in text: a deterministic generator of short documents, so that training works on a machine without any data.
+// Each domain has its own vocabulary and structure (for studies of domain shift).
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,18 @@ struct StoryOptions {
   std::string domain = "stories";  // one of story_domains()
 };
 
-// As many pieces as any domain has: some hundred gigabytes. Nobody asks for more on purpose.
+// Maximum number of documents per domain: several hundred gigabytes of text, more than any realistic request.
 constexpr std::int64_t max_stories = 100'000'000;
 
-// The known domains; the first is the default, the last, "mixed", draws each piece from one of the others.
+// Returns the names of the domains. The first is the default; the last, "mixed", draws each document from one of the
+// other domains.
 std::vector<std::string> story_domains();
 
-// Piece `index` of a domain: a pure function of (seed, domain, index), plain ASCII, without a newline at its end.
-// Throws bad_input for an unknown domain.
+// Returns document `index` of a domain: a pure function of (seed, domain, index), plain ASCII, without a trailing
+// newline. bad_input for an unknown domain.
 std::string make_story(const StoryOptions& options, std::uint64_t index);
 
-// Hands pieces first .. first+count-1 to `sink`, each followed by a newline and a line with the separator.
+// Passes documents first to first + count - 1 to `sink`, each followed by a newline and a separator line.
 void write_stories(const StoryOptions& options, std::uint64_t count, const std::function<void(std::string_view)>& sink,
                    std::uint64_t first = 0, std::string_view separator = "<|endoftext|>");
 

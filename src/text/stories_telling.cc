@@ -12,7 +12,7 @@ bool is_letter(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0
 char upper(char c) { return static_cast<char>(std::toupper(static_cast<unsigned char>(c))); }
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
-// Words of the tables whose first letter misleads.
+// True if "an" precedes the word. Includes the words of the tables whose first letter is misleading.
 bool takes_an(std::string_view word) {
   while (!word.empty() && !is_letter(word[0])) word.remove_prefix(1);
   if (word.empty()) return false;
@@ -38,7 +38,7 @@ void settle_articles(std::string& text) {
   text = std::move(out);
 }
 
-// Empty alternatives leave doubled spaces and spaces at the ends.
+// Removes duplicate, leading and trailing spaces, which empty alternatives leave behind.
 void tidy_spaces(std::string& text) {
   std::string out;
   out.reserve(text.size());

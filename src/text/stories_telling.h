@@ -1,12 +1,12 @@
-// The small template language in which the built-in text is written (internal to the generator).
+// Template language of the built-in text (internal to the generator).
 //
-//   {thing}      the value of a slot; {Thing} the same with a capital
-//   {the thing}  "the" and the value without its first word, which is its article
+//   {thing}      the value of a slot; {Thing}: capitalized
+//   {the thing}  the value with its first word (its article) replaced by "the"
 //   [a|b|c]      one of the alternatives, which may be empty and may nest
-//   a~           "a" or "an", as the next word asks
+//   a~           "a" or "an", depending on the next word
 //
-// A capital is set by itself at the start of a sentence and after an opening quotation mark; after a closing
-// quotation mark the template decides, since a new sentence or "she said" may follow.
+// The start of a sentence and the first letter after an opening quotation mark are capitalized automatically. After a
+// closing quotation mark the template decides, since either a new sentence or "she said" may follow.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@
 
 namespace some::telling {
 
-// Draws one after another from a named stream.
+// Draws random numbers in sequence from a stream.
 class Dice {
  public:
   explicit Dice(RandomStream stream) : stream_(stream) {}
   std::uint32_t below(std::uint32_t bound) { return stream_.below(drawn_++, bound); }
   bool chance(std::uint32_t percent) { return below(100) < percent; }
-  // `count` different numbers below `bound` (count <= bound), in random order.
+  // Returns `count` different numbers below `bound` (count <= bound), in random order.
   std::vector<std::size_t> several(std::size_t bound, std::size_t count) {
     std::vector<std::size_t> all(bound);
     std::iota(all.begin(), all.end(), std::size_t{0});
@@ -45,7 +45,7 @@ class Dice {
 
 enum class Gender { female, male };
 
-// What a person sets besides its role.
+// Slots that a person sets in addition to its role.
 inline constexpr std::string_view person_slots[] = {"he", "him", "his", "hers", "himself", "child"};
 
 class Telling {
@@ -54,21 +54,23 @@ class Telling {
 
   Dice dice;
 
-  // The value is itself a template, expanded once, now: the same words come wherever the slot stands.
+  // Sets a slot. The value is itself a template, which is expanded once, here: every use of the slot gives the same
+  // words.
   void set(std::string_view slot, std::string_view value);
-  // Slots {role}, {he}, {him}, {his}, {hers}, {himself}, {child}, each with `suffix` after it except the first.
+  // Sets the slots {role}, {he}, {him}, {his}, {hers}, {himself} and {child}, all but the first followed by `suffix`.
   void person(std::string_view role, std::string_view suffix, std::string_view name, Gender gender);
   const std::string& get(std::string_view slot) const;
   bool knows(std::string_view slot) const { return find(slot) != nullptr; }
 
   // Adds one or more sentences to the paragraph.
   void say(std::string_view text);
-  // The same in about `percent` of the tellings.
+  // The same with a probability of about `percent`.
   void maybe(std::uint32_t percent, std::string_view text);
-  // Starts a new paragraph (an empty line), or a new line.
+  // Starts a new paragraph (after an empty line).
   void paragraph() { break_ = "\n\n"; }
+  // Starts a new line.
   void line(std::string_view text);
-  // A line in title case.
+  // Starts a new line in title case.
   void heading(std::string_view text);
 
   std::string expand(std::string_view text);
@@ -81,17 +83,17 @@ class Telling {
   std::vector<std::pair<std::string, std::string>> slots_;
   std::string text_;
   std::string_view break_;
-  std::uint32_t breadth_;  // in percent: how much of the optional text this telling keeps, so that lengths vary
+  std::uint32_t breadth_;  // in percent: amount of optional text in this document, so that lengths vary
 };
 
-// "2 eggs", "1 egg", "milk and honey", "an apple, a pear and a plum".
+// Joins items: "2 eggs", "1 egg", "milk and honey", "an apple, a pear and a plum".
 std::string join_list(const std::vector<std::string>& items, std::string_view last = " and ");
 
-// A piece, and what the tests hold it to.
+// A generated document, with properties that tests check.
 struct Tale {
   std::string text;
-  std::string hero;  // empty where the piece has none
-  std::string plot;  // the story that was told
+  std::string hero;  // empty if the document has none
+  std::string plot;  // name of its story
 };
 
 }  // namespace some::telling

@@ -1,5 +1,5 @@
-// The built-in text's sources: tables of words and the stories that are told with them, in text files (data/stories,
-// embedded when the program is built; data/stories/README.md describes the format). Internal to the generator.
+// Sources of the built-in text: word tables, and stories that use them. They are text files in data/stories, embedded
+// at build time; data/stories/README.md describes the format. Internal to the generator.
 #pragma once
 
 #include <deque>
@@ -20,13 +20,13 @@ struct Table {
   std::vector<Row> rows;
 };
 
-// Text with cells of drawn rows (<row.column>) and amounts (<2 to 4>) in it. They are put in as they are before the
-// text is expanded, so that slots and alternatives of a cell work as if they were written in the text.
+// Text that contains cells of drawn rows (<row.column>) and amounts (<2 to 4>). These are inserted before the text is
+// expanded, so that slots and alternatives in a cell work as in the text itself.
 struct Template {
   struct Piece {
     std::string literal;
-    int row = -1, column = 0;  // a cell
-    std::string amount;        // or an amount, where it is not empty
+    int row = -1, column = 0;  // a cell, if row >= 0
+    std::string amount;        // an amount, if not empty
   };
   std::vector<Piece> pieces;
 };
@@ -41,13 +41,13 @@ struct Statement {
   enum class Act { say, line, heading, paragraph, set, person, text, draw, choice, list, each, one_of };
   Act act = Act::paragraph;
   std::string slot, suffix;           // set, person
-  Template text, gender;              // what is said or set
-  int percent = 100;                  // say, choice: how often
-  bool maybe = false;                 // say: less often in a short telling
-  const Table* table = nullptr;       // draw: different rows of it,
-  std::vector<int> rows;              // under these numbers,
-  std::vector<Condition> conditions;  // until all of these hold; choice: which part is told
-  Row words;                          // text: what the row with the first number is
+  Template text, gender;              // text to add, or value to set
+  int percent = 100;                  // say, choice: probability
+  bool maybe = false;                 // say: less likely in a short document
+  const Table* table = nullptr;       // draw: different rows of this table,
+  std::vector<int> rows;              // stored under these numbers,
+  std::vector<Condition> conditions;  // until all of these hold; choice: condition of the branch
+  Row words;                          // text: the row stored under the first number
   int list = 0;
   std::vector<Template> entries;
   std::vector<Statement> inner, otherwise;
@@ -55,10 +55,10 @@ struct Statement {
 
 class StoryScript {
  public:
-  // Throws an internal error that names file and line where they do not follow the format.
+  // Throws an internal error that names file and line if the files do not follow the format.
   explicit StoryScript(std::span<const EmbeddedFile> files);
   const std::vector<std::string>& domains() const { return names_; }
-  // `domain`: the number of one. The name of the story that was told is the tale's plot.
+  // Generates a document of the domain with this index. Its plot is the name of the story.
   Tale tell(std::size_t domain, RandomStream stream) const;
 
   struct Story {
@@ -67,7 +67,7 @@ class StoryScript {
   };
   struct Domain {
     std::string name;
-    std::vector<Statement> before;  // told before the story is chosen
+    std::vector<Statement> before;  // executed before the story is chosen
     std::vector<Story> stories;
   };
 
@@ -77,7 +77,7 @@ class StoryScript {
   std::vector<std::string> names_;
 };
 
-// What is embedded, read at the first call.
+// Returns the embedded script, parsed at the first call.
 const StoryScript& built_in_stories();
 
 }  // namespace some::telling

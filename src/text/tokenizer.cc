@@ -81,7 +81,7 @@ Tokenizer::Impl::Impl(TokenizerParts given) : parts(std::move(given)), merges(pa
     const std::string& token = parts.tokens[i];
     const auto id = static_cast<TokenId>(i);
     ids.emplace(token, id);
-    // Added tokens stand for themselves in a text; so does a token that spells no bytes.
+    // Added tokens represent their own spelling, as does a token that spells no bytes.
     std::optional<std::string> spelled;
     if (parts.kind == TokenizerKind::bytelevel && !is_added[i]) spelled = spelled_bytes(token);
     bytes.push_back(spelled ? *spelled : token);
@@ -135,8 +135,8 @@ TokenId Tokenizer::Impl::special_id(std::string_view content) const {
   return found->second;
 }
 
-// The characters of a word as tokens. What is not in the vocabulary becomes the unknown token, one for each
-// character, or is left out where the model has none (its bytes then count for the token after it).
+// Splits a word into single-character tokens. A character that is not in the vocabulary becomes the unknown token, or
+// is omitted if the model has none (its bytes then count for the next token).
 void Tokenizer::Impl::split_word(std::string_view word, std::vector<Piece>& pieces) const {
   pieces.clear();
   std::uint32_t skipped = 0;
@@ -192,7 +192,8 @@ void Tokenizer::Impl::encode_plain(std::string_view text, WordCache& cache, std:
 
 namespace {
 
-// The leftmost of the longest added tokens at or after `from`, or text.size().
+// The first match of an added token at or after `from`, the longest one at that position; `at` is text.size() if there
+// is none.
 struct Matches {
   std::size_t at, length;
   TokenId id;
@@ -243,7 +244,7 @@ void Tokenizer::encode(std::string_view text, std::vector<TokenId>& ids, std::ve
     byte_lengths.push_back(static_cast<std::uint32_t>(end - covered));
     covered = end;
   };
-  // Text between tokens of the first pass is searched for those of the second, the rest is words.
+  // Text between the tokens of the first pass is searched for tokens of the second pass; the rest is split into words.
   const auto second_pass = [&](std::string_view part) {
     for (std::size_t from = 0; from < part.size();) {
       const Matches found = find_added(passes[1], part, from);

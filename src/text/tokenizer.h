@@ -1,4 +1,4 @@
-// Byte-pair tokenizers in the two kinds the project uses, read from and written to Hugging Face tokenizer.json files.
+// BPE tokenizers of the two kinds used in this project, read from and written to Hugging Face tokenizer.json files.
 #pragma once
 
 #include <cstddef>
@@ -16,67 +16,68 @@ namespace some {
 using TokenId = std::int32_t;
 
 enum class TokenizerKind {
-  whitespace,  // words and runs of punctuation (\w+|[^\w\s]+), whitespace is lost: what the published runs used
-  bytelevel,   // GPT-2 style, every byte string comes back unchanged: the default
+  whitespace,  // words and runs of punctuation (\w+|[^\w\s]+), loses whitespace: used by the published runs
+  bytelevel,   // GPT-2 style, lossless for every byte string: the default
 };
 
-// "whitespace" or "bytelevel"; any other name is bad input.
+// Parses "whitespace" or "bytelevel"; any other name is bad input.
 TokenizerKind tokenizer_kind(std::string_view name);
 std::string_view tokenizer_kind_name(TokenizerKind kind);
 
 struct EncodeOptions {
-  // Special tokens standing literally in the text ("[EOS]") become their ids, as Hugging Face does it. Without
-  // this they are text like any other.
+  // Convert special tokens in the text ("[EOS]") to their ids, as Hugging Face tokenizers does. If false, they are
+  // encoded as ordinary text.
   bool specials = true;
 };
 
 struct DecodeOptions {
-  // Leave special tokens out of the text. Off by default, so that decode(encode(text)) is the text (bytelevel).
+  // Omit special tokens from the text. Off by default, so that decode(encode(text)) == text (bytelevel).
   bool skip_specials = false;
 };
 
-// A value that is cheap to copy (copies share one vocabulary) and safe to use from many threads at once.
+// An immutable value that is cheap to copy (copies share one vocabulary) and safe to use from many threads
+// concurrently.
 class Tokenizer {
  public:
   struct Impl;
   explicit Tokenizer(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
-  // Reads a tokenizer.json. A part that is not supported here is bad input that names the part; so is any damage.
+  // Reads a tokenizer.json. Unsupported or damaged parts are bad input; the message names the part.
   static Tokenizer load(const std::filesystem::path& path);
-  // `origin` names the text in error messages.
+  // The same from memory; `origin` names the text in error messages.
   static Tokenizer from_json(std::string_view text, std::string_view origin = "tokenizer.json");
-  // The layout Hugging Face's library writes, byte for byte.
+  // Returns the layout of Hugging Face tokenizers, byte for byte.
   std::string to_json() const;
-  // Written to a temporary name and renamed, so that a reader never meets half a file.
+  // Writes a tokenizer.json atomically.
   void save(const std::filesystem::path& path) const;
 
   TokenizerKind kind() const;
   std::size_t vocab_size() const;
-  // xxh64 of to_json(): the key of caches made with this tokenizer.
+  // Returns the xxh64 hash of to_json(): the key of caches made with this tokenizer.
   std::uint64_t hash() const;
 
-  // Ids of the text. `ids` and `byte_lengths` are replaced. byte_lengths[i] is the number of bytes of text from the
-  // end of the token before to the end of token i, so the lengths add up to the offset where the last token ends:
-  // the whole text in the bytelevel kind, all but trailing whitespace in the whitespace kind.
+  // Encodes a text and replaces the contents of `ids` and `byte_lengths`. byte_lengths[i] is the number of text bytes
+  // from the end of the previous token to the end of token i, so the lengths add up to the offset at which the last
+  // token ends: the whole text in the bytelevel kind, all except trailing whitespace in the whitespace kind.
   void encode(std::string_view text, std::vector<TokenId>& ids, std::vector<std::uint32_t>& byte_lengths,
               EncodeOptions options = {}) const;
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const;
-  // Whether a long text may be encoded in parts (part_end in pretokenize.h), without specials, to the same ids. Not
-  // where the vocabulary has added tokens with whitespace in them, which a border could cut in two.
+  // True if a long text may be encoded in parts (part_end in text/pretokenize.h), without specials, with the same
+  // result. False if the vocabulary has added tokens that contain whitespace, which a border could cut in two.
   bool encodes_in_parts() const;
 
-  // bytelevel: the bytes of the tokens; whitespace: the tokens with one space between them. An id outside the
-  // vocabulary is bad input.
+  // Decodes ids. bytelevel: the concatenated bytes of the tokens; whitespace: the tokens separated by one space. An id
+  // outside the vocabulary is bad input.
   std::string decode(std::span<const TokenId> ids, DecodeOptions options = {}) const;
 
-  // The token as it stands in the vocabulary (bytelevel: bytes as printable characters, a space is "Ġ").
+  // Returns the token as spelled in the vocabulary (bytelevel: bytes as printable characters, a space is "Ġ").
   const std::string& token(TokenId id) const;
-  // The bytes the token stands for in a text.
+  // Returns the bytes of text that the token represents.
   std::string_view token_bytes(TokenId id) const;
   std::optional<TokenId> find(std::string_view token) const;
   bool is_special(TokenId id) const;
 
-  // The special ids, found by content; a vocabulary that lacks the token is bad input that says so.
+  // Return the ids of special tokens, found by content. bad_input if the vocabulary lacks the token.
   TokenId unk_id() const;  // [UNK]
   TokenId pad_id() const;  // [PAD]
   TokenId eos_id() const;  // [EOS]

@@ -1,4 +1,4 @@
-// What a Tokenizer holds; shared by the parts that make, read, write and use one.
+// Internal state of a Tokenizer, shared by the code that trains, reads, writes and uses it.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@
 
 namespace some {
 
-// GPT-2's spelling of bytes: printable Latin-1 characters stand for themselves, the other bytes for U+0100 onwards.
+// Returns GPT-2's spelling of a byte: printable Latin-1 characters represent themselves, other bytes are U+0100 and up.
 std::uint32_t byte_to_char(std::uint8_t byte);
-// The byte a character stands for, or nothing.
+// Returns the byte that a character spells; empty if none.
 std::optional<std::uint8_t> char_to_byte(std::uint32_t code_point);
-// The bytes that a token of the bytelevel kind spells; nothing when a character stands for no byte.
+// Returns the bytes that a token of the bytelevel kind spells; empty if one of its characters spells no byte.
 std::optional<std::string> spelled_bytes(std::string_view token);
 
 struct StringHash {
@@ -32,28 +32,28 @@ struct StringHash {
 };
 using Vocabulary = std::unordered_map<std::string, TokenId, StringHash, std::equal_to<>>;
 
-// A token that is looked for in the text before anything else.
+// A token that is matched in the text before pre-tokenization.
 struct AddedToken {
   TokenId id = 0;
   std::string content;
-  bool normalized = false;  // without a normalizer it only decides which tokens are looked for first
+  bool normalized = false;  // without a normalizer, only determines which tokens are matched first
   bool special = false;
 };
 
-// The parts of a tokenizer.json that matter here, checked.
+// The relevant parts of a tokenizer.json, validated.
 struct TokenizerParts {
   TokenizerKind kind = TokenizerKind::bytelevel;
-  std::vector<std::string> tokens;                  // by id: vocabulary, then added tokens outside of it
-  std::size_t model_tokens = 0;                     // how many of them belong to the model's vocabulary
-  std::vector<std::pair<TokenId, TokenId>> merges;  // by rank, no pair twice
+  std::vector<std::string> tokens;                  // by id: the model's vocabulary, then added tokens outside it
+  std::size_t model_tokens = 0;                     // size of the model's vocabulary
+  std::vector<std::pair<TokenId, TokenId>> merges;  // by rank, without duplicates
   std::vector<AddedToken> added;
   std::optional<std::string> unk_token;
-  // Kept as they were read, to be written again.
+  // Stored as read, to be written again.
   nlohmann::ordered_json pre_tokenizer, post_processor, decoder;
 };
 
 struct Tokenizer::Impl {
-  // Throws when merges name tokens that do not fit together.
+  // Throws if a merge results in a token outside the vocabulary.
   explicit Impl(TokenizerParts parts);
 
   void encode_plain(std::string_view text, WordCache& cache, std::vector<TokenId>& ids,
@@ -66,19 +66,19 @@ struct Tokenizer::Impl {
   std::vector<std::string> bytes;  // by id
   std::vector<bool> special;       // by id
   MergeTable merges;
-  std::array<TokenId, 256> byte_ids;  // bytelevel: of every byte; whitespace: of every ASCII character; -1: none
-  std::unordered_map<std::uint32_t, TokenId> char_ids;  // whitespace: of other characters
+  std::array<TokenId, 256> byte_ids;  // bytelevel: id of every byte; whitespace: id of every ASCII character; -1: none
+  std::unordered_map<std::uint32_t, TokenId> char_ids;  // whitespace: ids of other characters
   TokenId unk = -1;
 
-  // Added tokens by pass (not normalized first), each sorted by length, longest first, and the bytes they begin with.
+  // Added tokens by pass (not normalized first), each sorted by decreasing length, and their possible first bytes.
   struct Pass {
     std::vector<std::pair<std::string, TokenId>> tokens;
     std::array<bool, 256> begins{};
-    int single_begin = -1;  // the byte they all begin with
+    int single_begin = -1;  // the first byte of all of them, if it is the same; otherwise -1
   };
   std::array<Pass, 2> passes_with_specials, passes_without_specials;
 
-  // Caches wait here between calls; a call takes one, so threads never share one.
+  // Pool of caches between calls. Each call takes one, so threads never share a cache.
   mutable std::mutex cache_mutex;
   mutable std::vector<std::unique_ptr<WordCache>> caches;
 };

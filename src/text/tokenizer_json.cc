@@ -1,5 +1,5 @@
-// Reading and writing Hugging Face tokenizer.json files. What this library does not compute the same way is refused
-// by name: a tokenizer that quietly gives other ids would spoil everything trained with it.
+// Reads and writes Hugging Face tokenizer.json files. Features that would be computed differently here are rejected by
+// name: a tokenizer that silently gives other ids would invalidate everything trained with it.
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -14,8 +14,8 @@
 namespace some {
 namespace {
 
-using Json = nlohmann::json;                 // for reading: its objects find a key fast
-using OrderedJson = nlohmann::ordered_json;  // for writing: its objects keep their order
+using Json = nlohmann::json;                 // for reading: fast lookup of keys
+using OrderedJson = nlohmann::ordered_json;  // for writing: preserves the order of keys
 
 constexpr const char* hugging_face = "tokenizer.json of Hugging Face's library";
 
@@ -73,7 +73,7 @@ class Reader {
     return fmt::format("of type {} ", shown(part["type"]));
   }
 
-  // A flag that must have the value this library computes with; absent counts as `absent`.
+  // Checks that a flag has the only supported value; a missing flag counts as `absent`.
   void flag(const Json& object, const std::string& where, const char* name, bool wanted, bool absent) const {
     bool value = absent;
     if (object.contains(name) && !object[name].is_null()) {
@@ -106,7 +106,7 @@ class Reader {
     parts_.pre_tokenizer = to_keep(part);
   }
 
-  // The fields in the order in which Hugging Face's library writes them.
+  // Copies the fields in the order in which Hugging Face tokenizers writes them.
   static OrderedJson to_keep(const Json& part) {
     if (!part.is_object()) return nullptr;
     OrderedJson kept = OrderedJson::object();
@@ -127,7 +127,8 @@ class Reader {
     }
   }
 
-  // A ByteLevel post-processor only trims offsets and a ByteLevel decoder is what `bytelevel` decodes with anyway.
+  // True for ByteLevel and null. A ByteLevel post-processor only trims offsets, and a ByteLevel decoder is the default
+  // of the bytelevel kind.
   bool is_byte_level_or_null(const Json& root, const std::string& name) const {
     if (!root.contains(name) || root[name].is_null()) return true;
     const Json& part = root[name];
@@ -187,7 +188,8 @@ class Reader {
     }
   }
 
-  // Ids must be 0 to n-1, each once, over the vocabulary and the added tokens after it: they index tables.
+  // Adds a token. The ids of the vocabulary and of the added tokens after it must be 0 to n-1 without gaps or
+  // duplicates, because they index tables.
   void add_token(const std::string& token, const Json& id, std::size_t limit, std::string_view where) {
     if (!id.is_number_integer()) {
       refuse(Code::tokenizer_invalid, where, "gives {} the id {}; expected a whole number from 0", shown_token(token),
@@ -246,7 +248,7 @@ class Reader {
       if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
         left = merge[0].get<std::string>();
         right = merge[1].get<std::string>();
-      } else if (merge.is_string()) {  // as older versions wrote them
+      } else if (merge.is_string()) {  // written by older versions
         const std::string& text = merge.get_ref<const std::string&>();
         const std::size_t space = text.find(' ');
         if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
@@ -267,7 +269,7 @@ class Reader {
       merges.push_back(pair);
       ++rank;
     }
-    // A pair given twice counts where it stands last, as in Hugging Face's library.
+    // For a duplicate pair the last position counts, as in Hugging Face tokenizers.
     for (std::size_t i = 0; i < merges.size(); ++i) {
       const auto [left, right] = merges[i];
       if (last[(static_cast<std::uint64_t>(left) << 32) | static_cast<std::uint32_t>(right)] == i) {
@@ -369,7 +371,7 @@ std::string Tokenizer::to_json() const {
                        {"fuse_unk", false},
                        {"byte_fallback", false},
                        {"ignore_merges", false}};
-  // An ordered_json object looks through all its keys to add one; its underlying container does not.
+  // Adding a key to an ordered_json object searches all its keys; its underlying container does not.
   OrderedJson::object_t vocab;
   vocab.reserve(parts.model_tokens);
   for (std::size_t i = 0; i < parts.model_tokens; ++i) {

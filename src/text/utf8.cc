@@ -35,7 +35,7 @@ std::optional<std::size_t> first_bad_utf8(std::string_view text) {
   const char* const end = begin + text.size();
   const char* p = begin;
   while (p < end) {
-    // Eight ASCII bytes at a time: nearly all of most texts.
+    // Fast path: eight ASCII bytes at a time, which covers most text.
     while (end - p >= 8) {
       std::uint64_t eight;
       std::memcpy(&eight, p, 8);
@@ -70,8 +70,8 @@ void append_utf8(std::string& text, std::uint32_t code_point) {
 
 namespace {
 
-// Other_Alphabetic characters that are neither letters nor marks: letters in circles and squares. utf8proc knows
-// general categories only.
+// True for Other_Alphabetic characters that are neither letters nor marks: letters in circles and squares. utf8proc
+// only has general categories.
 bool is_enclosed_letter(std::uint32_t c) {
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
          (c >= 0x1F170 && c <= 0x1F189);

@@ -1,4 +1,4 @@
-// UTF-8: checking, decoding, and the character classes that split text into words.
+// UTF-8: validation, decoding, and the character classes that split text into words.
 #pragma once
 
 #include <cstddef>
@@ -9,33 +9,33 @@
 
 namespace some {
 
-// Offset of the first byte that is not part of well-formed UTF-8 (Unicode 3.9: no overlong forms, no surrogates,
-// nothing above U+10FFFF), or nothing when all of it is well-formed.
+// Returns the offset of the first byte that is not part of well-formed UTF-8 (Unicode 3.9: no overlong forms, no
+// surrogates, nothing above U+10FFFF); empty if all of the text is well-formed.
 std::optional<std::size_t> first_bad_utf8(std::string_view text);
 
-// One step through a text: a code point and the bytes it takes. A byte that is not part of well-formed UTF-8 is a
-// step of its own with the code point `bad_byte`, so that walking never fails and never skips a byte.
+// One step through a text: a code point and its length in bytes. A byte that is not part of well-formed UTF-8 is a
+// separate step with the code point `bad_byte`, so that decoding never fails and never skips a byte.
 inline constexpr std::uint32_t bad_byte = 0xFFFFFFFFu;
 struct CodePoint {
   std::uint32_t value;
   std::uint32_t length;
 };
-// Needs begin < end.
+// Decodes the first character; requires begin < end.
 CodePoint decode_utf8(const char* begin, const char* end);
 
 void append_utf8(std::string& text, std::uint32_t code_point);
 
-// Character classes as regular expressions name them, as bits.
+// Character classes of regular expressions, as bit flags.
 enum CharClass : std::uint8_t {
   class_letter = 1,  // \p{L}
   class_number = 2,  // \p{N}
   class_space = 4,   // \s: White_Space
   class_word = 8,    // \w: Alphabetic, marks, decimal digits, connector punctuation, join controls (UTS 18)
 };
-// One entry a code point, made on first use; code_point must be below 0x110000.
+// Returns a table with one entry per code point, built on first use. Indices must be below 0x110000.
 const std::uint8_t* char_classes();
 
-// Class of the character at `begin` and its length; a bad byte has no class, like a symbol.
+// Class and length of the character at `begin`. A bad byte has no class, like a symbol.
 struct ClassStep {
   std::uint8_t classes;
   std::uint32_t length;

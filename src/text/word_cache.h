@@ -1,4 +1,4 @@
-// Words already encoded and their tokens: texts repeat their words, and looking one up is faster than merging it.
+// Cache of encoded words: texts repeat their words, and a lookup is faster than merging.
 #pragma once
 
 #include <xxhash.h>
@@ -14,18 +14,18 @@
 
 namespace some {
 
-// Not thread-safe. Bounded: when it is full it starts again from nothing, so memory stays small and words of a new
-// part of the text find room.
+// Maps words to their tokens. Not thread-safe. Bounded: a full cache is cleared, which limits memory and makes room for
+// the words of the current text.
 class WordCache {
  public:
-  // Longer words hardly ever come again.
+  // Longer words rarely repeat.
   static constexpr std::size_t longest_word = 64;
 
   WordCache() { clear(); }
 
   static std::uint64_t hash(std::string_view word) { return XXH3_64bits(word.data(), word.size()); }
 
-  // The tokens of the word, or an empty span. Valid until the next insert.
+  // Returns the tokens of the word, or an empty span. Valid until the next insert.
   std::span<const Piece> find(std::string_view word, std::uint64_t hash) const {
     for (std::size_t i = hash & mask_;; i = (i + 1) & mask_) {
       const Entry& entry = entries_[i];
@@ -37,7 +37,7 @@ class WordCache {
     }
   }
 
-  // The word must not be in the cache yet. Words without tokens are not kept.
+  // Adds a word that is not in the cache. Words without tokens are not stored.
   void insert(std::string_view word, std::uint64_t hash, std::span<const Piece> pieces) {
     if (pieces.empty() || word.size() > longest_word) return;
     if (used_ == max_words) clear();

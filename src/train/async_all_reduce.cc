@@ -38,7 +38,7 @@ void AsyncAllReduce::add_over_ranks(std::vector<Tensor> tensors) {
     parcel.ready->record();
   }
   for (Tensor& tensor : tensors) {
-    // The same memory, seen from the courier's own stream.
+    // The same memory, on the communication thread's own stream.
     if (tensor && tensor.device().is_cuda())
       tensor = Tensor::wrap(tensor.raw(), tensor.shape(), tensor.dtype(), device_, std::make_shared<Tensor>(tensor));
   }
@@ -54,7 +54,7 @@ void AsyncAllReduce::carry() {
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || !buckets_.empty(); });
     if (ending_) return;
-    Bucket& parcel = buckets_.front();  // others are put behind it; it stays where it is
+    Bucket& parcel = buckets_.front();  // push_back on a deque keeps this reference valid
     const bool broken = problem_ != nullptr;
     lock.unlock();
     double seconds = 0;

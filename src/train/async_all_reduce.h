@@ -1,4 +1,5 @@
-// Adds tensors up over the ranks on a thread of its own, while the rest of them is still being computed.
+// Overlapped all-reduce: sums tensors over the ranks on a communication thread, while other tensors are still being
+// computed.
 #pragma once
 
 #include <condition_variable>
@@ -20,27 +21,28 @@ class AsyncAllReduce {
   AsyncAllReduce(const AsyncAllReduce&) = delete;
   AsyncAllReduce& operator=(const AsyncAllReduce&) = delete;
 
-  // Every rank gives the same, in the same order. On a GPU what stands on the context's stream now is waited for. Until
-  // wait() the tensors are the courier's, and so is the group: nothing else may be sent.
+  // Starts summing the tensors. Every rank must call it with the same tensors in the same order. On a GPU it first
+  // waits for work already queued on the context's stream. Until wait() neither the tensors nor the group may be used
+  // elsewhere.
   void add_over_ranks(std::vector<Tensor> tensors);
-  void wait();  // throws what went wrong on the way
+  void wait();  // throws any error of the communication thread
 
-  double busy_seconds() const { return busy_; }      // it worked, so far; asked after wait()
-  double waited_seconds() const { return waited_; }  // of these, those that somebody waited for
+  double busy_seconds() const { return busy_; }      // total time spent communicating; call after wait()
+  double waited_seconds() const { return waited_; }  // part of it during which wait() blocked
 
  private:
   struct Bucket {
     std::vector<Tensor> tensors;
-    std::unique_ptr<some::cuda::Event> ready;  // on a GPU
+    std::unique_ptr<some::cuda::Event> ready;  // GPU only
   };
-  void carry();  // until the end
+  void carry();  // loop of the communication thread
 
   Context& ctx_;
-  Device device_;  // of a GPU, a stream of its own
+  Device device_;  // for a GPU: a device with its own stream
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Bucket> buckets_;  // the first one is under way
+  std::deque<Bucket> buckets_;  // the first one is in progress
   std::vector<std::unique_ptr<some::cuda::Event>> extra_events_;
   std::exception_ptr problem_;
   bool ending_ = false;

@@ -44,7 +44,7 @@ bool decides_the_end(const std::string& name) {
 }  // namespace
 
 ResumeChanges sort_changes(const std::string& folder, const Recipe& written, const std::vector<std::string>& changes) {
-  read_run_recipe(folder, changes);  // throws where a setting is wrong in itself
+  read_run_recipe(folder, changes);  // throws if a setting is invalid by itself
   ResumeChanges out;
   std::vector<std::string> machine;
   for (const std::string& change : changes) {
@@ -88,7 +88,7 @@ void check_longer(const TrainingStage& last, const TrainConfig& before) {
 }
 
 bool ends_differ(const std::map<std::string, std::string>& then, const std::map<std::string, std::string>& now) {
-  // A stage's own length may be new; older checkpoints tell no settings at all.
+  // A stage's own length may be new; older checkpoints contain no settings.
   if (then.empty()) return false;
   return std::any_of(now.begin(), now.end(), [&](const auto& setting) {
     const auto before = then.find(setting.first);

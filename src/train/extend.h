@@ -1,4 +1,4 @@
-// Settings given to a run that is resumed: which it may take, and what a longer run means for its schedule.
+// Checks settings changed when a run is resumed, and explains what a longer run means for its schedule.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace some {
 
 struct ResumeChanges {
-  std::vector<std::string> lasting;  // kept from now on; a length is that of the last stage, where the run has stages
-  std::vector<std::string> all;      // these, and those of the machine, which hold for one session
+  std::vector<std::string> lasting;  // kept from now on; changed lengths apply to the last stage if the run has stages
+  std::vector<std::string> all;      // these and the machine's settings, which apply to one session
 };
-// bad_input, with what would be right, for settings that a run keeps as they are.
+// Splits the changes. Throws bad_input, with the allowed change, for settings that a run must keep.
 ResumeChanges sort_changes(const std::string& folder, const Recipe& written, const std::vector<std::string>& changes);
-// bad_input where the last course does not become longer although its length was changed.
+// Throws bad_input if a changed length does not make the last stage longer.
 void check_longer(const TrainingStage& last, const TrainConfig& before);
-// Whether a setting that decides when a run ends differs, of two as recipe_settings gives them.
+// True if a setting that decides when a run ends differs between two results of recipe_settings.
 bool ends_differ(const std::map<std::string, std::string>& then, const std::map<std::string, std::string>& now);
-// The new config.toml; the old one is kept beside it. Returns the name it is kept under.
+// Writes the new config.toml and keeps the old one in the same folder. Returns the name of the old file.
 std::string rewrite_config(const RunPaths& paths, const Recipe& recipe, std::int64_t step);
-// In words: what becomes longer, and where the learning rate goes. `step`: steps made of the last course; negative:
-// it has not begun.
+// Returns messages: what becomes longer, and how the learning rate continues. `step`: steps of the last stage so far;
+// negative: it has not begun.
 std::vector<std::string> explain_longer(const TrainingStage& last, const TrainConfig& before, std::int64_t step);
 
 }  // namespace some

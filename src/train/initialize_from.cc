@@ -19,15 +19,16 @@ std::string model_hash(const CheckpointName& checkpoint) {
   return hex(checksum_of(file.data, file.size));
 }
 
-// Settings of experts that are not there mean nothing.
+// False for settings of experts in a model without experts, which have no effect.
 bool means_something(const RecipeKey& key, const Recipe& recipe) {
   return key.table != "some" || recipe.model.ffn == Ffn::some;
 }
 
 bool is_a_kind_of_tokenizer(const std::string& name) { return name == "bytelevel" || name == "whitespace"; }
 
-// The tokenizer of the other run is taken. A recipe that asks for a new one means what the other run's recipe meant, or
-// it cannot have it.
+// Returns how the recipe's tokenizer conflicts with the other run's; empty if it does not. The other run's tokenizer is
+// used, so a recipe that builds one must set the same kind and vocabulary as the other recipe, and a tokenizer file
+// must be the same one.
 std::string fault_of_tokens(const Recipe& recipe, const Source& source) {
   const DataConfig &mine = recipe.data, &theirs = source.recipe.data;
   if (mine.tokenizer == theirs.tokenizer) {

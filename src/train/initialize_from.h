@@ -1,4 +1,4 @@
-// A run that begins with the weights and keys of another one (`some train --from RUN`).
+// Initializes a run from the weights and keys of another one (`some train --from RUN`).
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@ namespace some {
 struct FromOptions {
   std::string run;
   std::string checkpoint = "latest";  // "latest", "best" or a step
-  bool optimizer = false;             // AdamW's moments too
+  bool optimizer = false;             // also load AdamW's moments
 };
 
-// The checkpoint that a new run begins with.
+// The checkpoint that initializes a new run.
 struct Source {
-  Recipe recipe;  // of that run, as it was trained up to the checkpoint
+  Recipe recipe;  // recipe of that run, as trained up to the checkpoint
   CheckpointName checkpoint;
   InitializedFrom named;
 };
 Source find_source(const FromOptions& options);
-// What such a run has for settings where it is not given a recipe: those of the other one, of the stage it was in.
+// Returns the default recipe for such a run: that of the other run, for the stage of the checkpoint, with overrides.
 Recipe source_recipe(const FromOptions& options, const std::vector<std::string>& overrides);
-// The checkpoint that a run's config.toml names. bad_input when it is gone or has changed since.
+// Returns the checkpoint named in a run's config.toml. Throws bad_input if it is missing or has changed.
 Source find_source(const InitializedFrom& named);
 
-// bad_input, with every setting that must be the same and is not. Returns the settings that differ and may: "train.lr =
-// 0.001 (0.0006)".
+// Throws bad_input that lists every setting that must be equal and is not. Returns the settings that may differ and do:
+// "train.lr = 0.001 (0.0006)".
 std::vector<std::string> check_source(const Recipe& recipe, const Source& source);
 
-// Fills a model made with the recipe's rules. What these rules keep of every key, and the other run's did not, starts
-// from the keys as they are. Returns how many steps the moments have seen: 0 where they start afresh.
+// Loads the checkpoint into a model created with the recipe's rules. Key state that these rules require and the other
+// run did not have starts from the keys as they are. Returns the number of steps in the moments: 0 if they start empty.
 std::int64_t load_source(const Source& source, Model& model);
 
 }  // namespace some

@@ -45,7 +45,7 @@ double measure_matrix_rate(Context& ctx) {
   std::sort(seconds.begin(), seconds.end());
   double rate =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
-  // The library's own way of using threads may be faster than ours: the larger of the two is the machine's rate.
+  // The library's own threading may be faster than ours: the larger rate is the machine's.
   if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(*ctx.threads, m, n, k, 0.5));
   return rate;
 }

@@ -1,4 +1,4 @@
-// What the ranks of a group must have in common before they train together.
+// Checks what the ranks of a group must have in common before they train together.
 #pragma once
 
 #include <optional>
@@ -13,19 +13,19 @@
 
 namespace some {
 
-// All of these are bad_input on every rank, with what differs and where.
+// All of these throw bad_input on every rank, naming what differs and on which ranks.
 
-// Program, and what it was told.
+// Compares program version and command line.
 void check_same_command(const Group& group, const Recipe* recipe, const std::vector<std::string>& changes);
-// What computes, and the text.
+// Compares hardware, libraries and text.
 void check_same_machines(const Context& ctx, const std::vector<TrainingStage>& training_stages);
-// What was opened, and what it is to be used on.
+// Compares the opened run, and `more`: the input it is used on.
 void check_same_run(const OpenedRun& run, const Group::Facts& more);
-// A step's micro-batches must be enough for every rank to have some, and so must be the experts where ranks share them.
+// Checks that a step has enough micro-batches for every rank, and that there are enough experts if ranks share them.
 void check_shares(int ranks, const Recipe& recipe);
-std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe);  // what it would throw
+std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe);  // returns the error instead
 
-// The recipe of rank 0, for all.
+// Returns the recipe of rank 0 on all ranks.
 Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);
 
 }  // namespace some

@@ -1,4 +1,4 @@
-// How fast a run goes, over its last steps.
+// Throughput of a run over its last steps.
 #pragma once
 
 #include <chrono>
@@ -10,18 +10,18 @@ namespace some {
 class RateMeter {
  public:
   void add(double tokens, double slots, double operations);
-  // Everything up to this step is done. On a GPU that is known only where losses were just read back.
+  // Marks all work up to this step as done. On a GPU this is known only when losses were just read back.
   void mark(std::int64_t step);
-  // Forgets what was marked: what takes time from here on (an evaluation, a checkpoint) is not part of the rate.
+  // Discards all marks, so that the time spent until now (an evaluation, a checkpoint) is not part of the rate.
   void restart(std::int64_t step);
 
   struct Rates {
-    double tokens = 0, slots = 0, operations = 0;  // a second
+    double tokens = 0, slots = 0, operations = 0;  // per second
     double step_seconds = 0;
   };
   bool known() const { return marks_.size() > 1; }
-  Rates rates() const;                           // where known
-  double tokens() const { return now_.tokens; }  // since this was made
+  Rates rates() const;                           // requires known()
+  double tokens() const { return now_.tokens; }  // since construction
   double slots() const { return now_.slots; }
   double operations() const { return now_.operations; }
 

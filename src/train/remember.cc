@@ -112,7 +112,7 @@ TrainingRemembered remember_training(OpenedRun& run, const RememberOptions& opti
   const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {});
   const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
   MemorySettings settings = usual_settings(run);
-  settings.border = document_end(run);  // as it is trained and evaluated
+  settings.border = document_end(run);  // as in training and evaluation
   MemoryKeeper keeper(path);
   Memory memory = memory_to_teach(run, path, settings);
   auto saved = std::chrono::steady_clock::now();

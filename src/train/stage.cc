@@ -43,7 +43,7 @@ TrainingStage make_course(const Host& host, const Recipe& recipe, const std::str
   return training_stage;
 }
 
-// A message about one stage says which one it is.
+// Adds the name of the stage to errors thrown by `work`.
 template <typename Work>
 void in_stage(const Recipe& recipe, std::size_t stage, const Work& work) {
   if (recipe.stages.empty()) return work();

@@ -42,10 +42,10 @@ std::size_t TrainStep::worth_sending(const Group& group) {
   return std::max(least, 2 * rounds * (std::size_t{2} << 20));
 }
 
-// Goes from the head down to the first layer, the order in which gradients are computed: the matrices of a layer are
-// sent on their own or together with those of layers above it, as soon as there are enough bytes. Everything else is
-// complete only at the end: the embedding, and sums over rows, which a GPU takes for all layers at once
-// (kernels/reduce/deferred_sums.h).
+// Plans which gradients are sent early. Goes from the head down to the first layer, the order in which gradients are
+// computed: the matrices of a layer are sent separately or together with those of layers above it, as soon as there are
+// enough bytes. Everything else is complete only at the end: the embedding, and sums over rows, which a GPU computes
+// for all layers at once (kernels/reduce/deferred_sums.h).
 void TrainStep::plan_early(const Options& options) {
   const ParameterStore& parameters = model_.parameters();
   const int layers = model_.config().layers;
@@ -88,14 +88,14 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   now.lr = plan.lr;
   now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
-  join_side_stream(ctx);  // something waits only where the step before broke off
+  join_side_stream(ctx);  // waits only if the previous step was aborted
   fill_each(ctx, rates, rates_);
   if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
     const Batch& one = batches[0];
     const DeviceBatch batch = upload(ctx, one);
     model_.check_ids(batch);
-    // Packed rows have a different shape in every step, so no recording would ever be used again.
+    // Unpadded rows have a different shape in every step, so a graph would never be replayed.
     if (graphs_ && one.size() == one.rows() * model_.config().seq_len)
       run_or_replay(batch, {pass, one.size(), one.rows(), one.longest, batch.tokens.raw(), ctx.arena->generation(),
                             model_.key_memory()});
@@ -104,7 +104,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     return outcome_;
   }
   const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
-  // As long as any rank has tokens, it may need this rank's experts; experts that are trained then get gradients, too.
+  // As long as any rank has tokens, it may need this rank's experts; trained experts then receive gradients, too.
   const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
   const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
@@ -136,9 +136,9 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   return outcome_;
 }
 
-// In the last micro-batch, as soon as a layer's gradients are computed they are added to those of the earlier
-// micro-batches and sent to the other ranks, while the layers below are still being computed. The sums are the same,
-// number by number, as if everything were sent at once.
+// In the last micro-batch, each layer's gradients are added to those of earlier micro-batches as soon as they are
+// computed, and sent to the other ranks while the layers below are still being computed. The sums are bit-identical to
+// those of a single exchange at the end.
 void TrainStep::add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added) {
   Context& ctx = model_.context();
   if (!courier_) courier_ = std::make_unique<AsyncAllReduce>(ctx);
@@ -157,7 +157,7 @@ void TrainStep::add_late(StepSums& added) {
   const bool on_stream = ctx.device.is_cuda() && group().gpu_to_gpu();
   const auto begin = std::chrono::steady_clock::now();
   if (on_stream) {
-    constexpr std::size_t steps_ahead = 8;  // reading times that late does not make the host wait for the GPU
+    constexpr std::size_t steps_ahead = 8;  // reading times this late does not make the host wait for the GPU
     settle_late_marks(steps_ahead);
     late_marks_.emplace_back(std::piecewise_construct, std::tie(ctx.device), std::tie(ctx.device));
     late_marks_.back().first.record();

@@ -19,8 +19,8 @@
 
 namespace some {
 
-// What the schedules prescribe for a step: its settings, of which TrainStep fills in the rest, and the numbers that
-// only the optimizer and the plans of the key update read.
+// Settings that the schedules prescribe for a step. TrainStep fills in the rest of StepSettings; the additional numbers
+// are read only by the optimizer and the plans of the key update.
 struct StepPlan : StepSettings {
   std::int64_t step = 0;  // counted from 0
   double lr = 0;
@@ -28,7 +28,7 @@ struct StepPlan : StepSettings {
   double progress = 0;              // in [0, 1], for the annealing of beta
 };
 
-// All that the schedules say of a step out of `total`.
+// Returns everything the schedules prescribe for a step out of `total`.
 inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, std::int64_t step, std::int64_t total,
                           std::int64_t steps_per_epoch) {
   StepPlan plan;
@@ -40,17 +40,17 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
   return plan;
 }
 
-// On a GPU, a step whose shape recurs (rows padded to their full length, one micro-batch) is recorded and from then on
-// launched as a whole. What changes from step to step is kept in memory: the batch, always at the same address, and the
-// optimizer's rates. Everything else is passed by value in a StepSettings; the functions that compute see neither the
-// plan nor the settings. A recording is replayed only for an equal pass. A pass that is new is computed launch by
-// launch, which also allocates the memory it needs, and is recorded if it occurs again. This way no changing number can
-// be forgotten: a step with random positions, or with annealed or otherwise changing rules, simply never equals an
-// earlier one. Results are the same to the bit, since the same kernels read the same numbers.
+// On a GPU, a step whose shape recurs (rows padded to their full length, one micro-batch) is recorded as a CUDA graph
+// and then launched as a whole. Data that changes from step to step is in memory: the batch, always at the same
+// address, and the optimizer's rates. Everything else is passed by value in a StepSettings; the functions that compute
+// see neither the plan nor the settings. A graph is replayed only for an equal pass. A new pass is computed launch by
+// launch, which also allocates the memory it needs, and is recorded if it occurs again. No changing number can
+// therefore be forgotten: a step with random positions, or with annealed or otherwise changing rules, never equals an
+// earlier one. Results are bit-identical, since the same kernels read the same numbers.
 class TrainStep {
  public:
-  // Bytes that are worth a sum of their own while the rest is still computed: they travel about as long as its messages
-  // take without them.
+  // Returns the bytes from which an early all-reduce is worthwhile: their transfer takes about as long as the latency
+  // of its messages.
   static std::size_t worth_sending(const Group& group);
   struct Options {
     bool graphs = true;
@@ -61,17 +61,17 @@ class TrainStep {
   TrainStep(Model& model, const TrainConfig& train, bool count_pads);
   TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options);
 
-  // Takes all micro-batches of the step, in order; of those that other ranks compute (see own_batches) only the sizes
-  // are used. Every rank ends with the same parameters, moments and keys. Returns loss and gradient norm, as a master
-  // tensor [2] on the device that is valid until the next step.
+  // Runs the step on all its micro-batches, in order; of those that other ranks compute (see own_batches) only the
+  // sizes are used. Every rank ends with the same parameters, moments and keys. Returns loss and gradient norm, as a
+  // master tensor [2] on the device that is valid until the next step.
   const Tensor& run(std::span<const Batch> batches, const StepPlan& plan);
-  // The time spent so far on sums over the ranks: while something else was being computed, and while nothing was.
+  // Time spent on all-reduce so far: hidden behind computation, and exposed.
   struct Communication {
     double hidden_seconds = 0, open_seconds = 0;
   };
   Communication communication();
-  std::int64_t replayed() const { return replayed_; }  // how many steps were launched as a whole
-  // Which of a step's micro-batches this rank computes. There may be none, if other ranks use its experts.
+  std::int64_t replayed() const { return replayed_; }  // steps launched as a CUDA graph
+  // Returns the micro-batches of a step that this rank computes. There may be none, if other ranks use its experts.
   Block own_batches(std::int64_t of) const { return model_.context().mesh().micro_batches(group().rank(), of); }
 
  private:
@@ -79,8 +79,8 @@ class TrainStep {
     StepSettings pass;
     std::int64_t tokens = 0, rows = 0, longest = 0;
     const void* batch = nullptr;  // its address
-    std::int64_t arena = 0;       // its generation: while this is equal, allocations get the same addresses
-    std::int64_t keys = 0;        // likewise for the key stores
+    std::int64_t arena = 0;       // generation of the arena: while it is equal, allocations get the same addresses
+    std::int64_t keys = 0;        // the same for the key stores
     bool operator==(const Kind&) const = default;
   };
   struct Recording {
@@ -89,13 +89,13 @@ class TrainStep {
   };
 
   const Group& group() const { return model_.context().group; }
-  std::int64_t passes_of_group(std::int64_t of) const;  // the most of any rank that shares its experts with this one
-  StepSums sums(const StepSettings& pass);              // the tensors into which the model adds
+  std::int64_t passes_of_group(std::int64_t of) const;  // maximum over the ranks that share experts with this one
+  StepSums sums(const StepSettings& pass);              // the tensors that the model adds to
   void begin(const StepSettings& pass);
   void add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready = {});
   void add_loss(const Tensor& nll, const StepSettings& pass);
   void plan_early(const Options& options);
-  // Not if ranks share the experts: they communicate during the passes, and the two exchanges would get mixed up.
+  // Not if ranks share the experts: their all-to-all during the passes would mix with the all-reduce.
   bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }
   void add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added);
   void add_late(StepSums& added);
@@ -108,16 +108,16 @@ class TrainStep {
   const TrainConfig train_;
   const bool count_pads_, graphs_;
   Tensor rates_, outcome_;
-  AdamSettings adam_;                  // what is the same in every step; the rest is in rates_
+  AdamSettings adam_;                  // the part that is equal in every step; the rest is in rates_
   std::vector<Recording> recordings_;  // the most recently used comes last
   std::int64_t replayed_ = 0;
   SumTree tree_;
-  // Which parts of the gradients are sent when a layer is done (indexed by layer, with the head last), and which remain
-  // until the end.
+  // Parts of the gradients that are sent when a layer is done (indexed by layer, with the head last), and parts that
+  // are sent at the end.
   std::vector<std::vector<Block>> early_;
   std::vector<Block> late_;
   std::unique_ptr<AsyncAllReduce> courier_;
-  // If the GPU's own stream does the sending: when it began and ended, until the times can be read.
+  // If the GPU's own stream communicates: begin and end events, until their times can be read.
   std::deque<std::pair<some::cuda::Event, some::cuda::Event>> late_marks_;
   double late_seconds_ = 0;
 };

@@ -25,7 +25,7 @@ std::vector<Tensor> tensors_of(const StepSums& sums) {
   return out;
 }
 
-// Whether `kept` has room for `sums`. It may have room for key sums as well, which a step without a key update leaves
+// True if `kept` has room for `sums`. It may also have room for key sums that a step without a key update leaves
 // unused.
 bool has_room(const StepSums& kept, const StepSums& sums) {
   const std::vector<Tensor> room = tensors_of(kept), wanted = tensors_of(sums);
@@ -80,7 +80,7 @@ void SumTree::add(Context& ctx, StepSums& sums, bool more_to_come) {
   for (; level < levels_.size(); ++level) {
     if (!levels_[level].full) {
       if (more_to_come) break;
-      continue;  // the last one is added to all sums that are left, the smallest first
+      continue;  // the last one is added to all remaining sums, the smallest first
     }
     merge_sums(ctx, levels_[level].sums, sums);
     levels_[level].full = false;
@@ -124,7 +124,7 @@ void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradien
     if (!keys.sample_priority) continue;
     const std::vector<Tensor> sample{keys.sample_priority, keys.sample_queries};
     ctx.group.all_reduce_with(sample, [&](std::span<const Tensor> later) {
-      // merge_samples writes the merged sample over the later one, from where it is copied.
+      // merge_samples overwrites the later sample with the merged one, which is then copied.
       KeySums theirs;
       theirs.sample_priority = later[0];
       theirs.sample_queries = later[1];

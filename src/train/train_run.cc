@@ -1,4 +1,4 @@
-// How a run begins and goes on: its folder, its text, its last checkpoint.
+// Starts and resumes a run: its folder, its text, its last checkpoint.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-// What killed processes left behind. The run is held (RunLock), the cache is shared with other runs.
+// Removes leftovers of killed processes. The run is locked (RunLock); the cache is shared with other runs.
 void tidy(const RunPaths& paths) {
   tidy_checkpoints(paths.folder);
   for (const std::string& folder : {paths.folder, paths.folder + "/keys", paths.folder + "/inspect", paths.cache()}) {
@@ -26,7 +26,7 @@ void refuse_a_second_run(const RunPaths& paths) {
   if (exists_path(paths.config()))
     bad_input(Code::run_exists,
               "{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
-  // The recipe is written before either.
+  // The recipe is written before checkpoints and metrics.
   if (!list_checkpoints(paths.folder).empty() || exists_path(paths.metrics()))
     bad_input(Code::run_exists,
               "{} holds checkpoints or metrics of a run whose config.toml is gone: choose another --out", paths.folder);
@@ -38,7 +38,7 @@ std::string steps_of(const std::vector<CheckpointName>& checkpoints) {
   return text;
 }
 
-// The checkpoint to go on from; nothing: the run begins anew, since it never came to its first one.
+// Returns the checkpoint to resume from; empty: the run restarts, since it never reached its first checkpoint.
 std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::optional<std::int64_t> wanted) {
   const auto all = list_checkpoints(folder);
   if (wanted) {
@@ -99,13 +99,13 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
                    different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
   }
   if (from) recipe.from = share_recipe(group, recipe, paths.config()).from;
-  // A device or precision that is not there is told before anything is read or written.
+  // Creates the context first: an unavailable device or precision is an error before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   group.all_or_none([&] { check_recipe(*ctx, recipe); });
   std::unique_ptr<RunLock> lock;
   if (group.root()) {
     lock = std::make_unique<RunLock>(folder);
-    refuse_a_second_run(paths);  // one that ended while this one looked at its data
+    refuse_a_second_run(paths);  // checks again: another run may have ended in the folder meanwhile
     tidy(paths);
   }
   std::vector<TrainingStage> training_stages =
@@ -144,7 +144,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   recipe = share_recipe(group, recipe, paths.config());
   check_shares(group.size(), recipe);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
-  // The tokenizer of the run, not a new one: the ids must mean the same.
+  // The existing tokenizer of the run: token ids must keep their meaning.
   std::vector<TrainingStage> training_stages =
       prepare_stages(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
   check_same_machines(*ctx, training_stages);
@@ -177,12 +177,12 @@ void Trainer::begin() {
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
   if (!recipe().from) return;
-  write_checkpoint();  // the other run may be gone tomorrow
+  write_checkpoint();  // the other run may be deleted later
   saved_at_ = state_.step;
 }
 
-// Only rank 0 has looked into the folder. Where nothing was read there all of it is the same on every rank anyway, but
-// for what only the first one does.
+// Broadcasts what only rank 0 has read from the folder. If nothing was read there, all ranks have the same state
+// anyway, except for what only rank 0 does.
 void Trainer::share_beginning() {
   if (group().alone()) return;
   nlohmann::json all;
@@ -214,8 +214,8 @@ void Trainer::share_beginning() {
   model_->parameters().refresh_compute(*ctx_);
 }
 
-// Other settings for good, asked for when the run was resumed: config.toml first, then a checkpoint that knows them. A
-// kill between the two leaves a run that goes on with the new ones.
+// Applies permanent settings of a resumed run: writes config.toml first, then a checkpoint with them. A kill between
+// the two leaves a run that continues with the new settings.
 void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   std::string changes;
   for (const std::string& one : recipe_differences(lasting, read_run_recipe(paths_.folder)))
@@ -226,10 +226,10 @@ void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
   for (const std::string& line : explain_longer(courses_.back(), before, in_last ? state_.own_step() : 0))
     ctx_->log.info("{}", line);
-  if (saved_at_) write_checkpoint();  // otherwise there is none yet
+  if (saved_at_) write_checkpoint();  // otherwise there is no checkpoint yet
 }
 
-// Of all the text that is learnt from.
+// Returns a hash of the training texts of all stages.
 std::uint64_t Trainer::text_hash() const {
   std::uint64_t hash = courses_[0].train.hash();
   for (std::size_t i = 1; i < courses_.size(); ++i) {
@@ -248,7 +248,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   }
   std::optional<std::string> kept;
   try {
-    // What a checkpoint holds of the keys is what the rules of its stage keep.
+    // A checkpoint contains the key state required by the rules of its stage.
     state_ = train_state_from(read_checkpoint_state(checkpoint), checkpoint.folder);
     if (state_.stages != now.stages)
       bad_input(Code::run_mismatch, "{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back",
@@ -278,7 +278,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
         paths_.folder, hex(state_.data_hash), hex(text_hash()));
   }
   compare_with_checkpoint(now, written);
-  // A finished run that is given more steps or more patience is finished no longer.
+  // A finished run that receives more steps or more patience is no longer finished.
   if (state_.finished && state_.own_step() < training_stage().steps && ends_differ(state_.recipe, now.recipe)) {
     state_.finished = false;
     if (state_.stages > 0) state_.ends.pop_back();
@@ -292,12 +292,12 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   }
   state_.recipe = now.recipe;
   state_.computed_by = now.computed_by;
-  // From here on the folder is what it was at the checkpoint; lines and positions written after it will be written
-  // again, the same.
+  // From here on the folder is in its state at the checkpoint; later lines and key positions will be written again with
+  // the same content.
   for (const CheckpointName& one : later)
     ctx_->log.info("the checkpoint of step {} is set aside as {}", one.step, set_checkpoint_aside(one));
   if (!later.empty() || marked_latest(paths_.folder) != checkpoint.step) mark_latest(paths_.folder, checkpoint.step);
-  // A kill may have come between a checkpoint and its mark, or before the ones it replaces were removed.
+  // A kill may have come between a checkpoint and its marker, or before surplus checkpoints were removed.
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
   remove_surplus();
   saved_at_ = state_.step;
@@ -308,8 +308,8 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   }
 }
 
-// What was changed by hand, or came with another machine, is told: the run goes on with it, but is no longer the one
-// that would have come without a stop.
+// Warns about settings changed by hand or by another machine: the run continues with them, but is no longer identical
+// to a run without the stop.
 void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std::string, std::string>& written) const {
   std::string changes;
   for (const auto& [key, value] : written) {

@@ -62,10 +62,10 @@ Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::u
   remember_keys();
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
   state_.computed_by = computed_by(*ctx_);
-  if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // a tenth of a second
+  if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // takes about 0.1 s
 }
 
-// Where the keys of the run begin: what their movement is measured from.
+// Saves the initial keys of the run, from which movement is measured.
 void Trainer::remember_keys() {
   start_keys_.clear();
   if (recipe().model.ffn != Ffn::some) return;
@@ -93,8 +93,8 @@ void Trainer::enter_stage() {
   loader_.reset();
 }
 
-// Weights, keys and moments go on; the schedule begins anew, and so does the search for the best. The loss that the new
-// text has at its beginning is known from the end of the stage before.
+// Weights, keys and moments continue; the schedule and the search for the best checkpoint restart. The initial loss on
+// the new text is known from the end of the previous stage.
 void Trainer::enter_next_stage() {
   const std::int64_t per_epoch = training_stage().steps_per_epoch;
   state_.epochs_before += (state_.own_step() + per_epoch - 1) / per_epoch;
@@ -108,7 +108,7 @@ void Trainer::enter_next_stage() {
   enter_stage();
 }
 
-// The run is over with its last stage. After each one every stage's validation text is read.
+// Ends a stage, and the run if it was the last one. Evaluates the validation text of every stage.
 void Trainer::end_stage() {
   state_.finished = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
   if (state_.stages == 0) return;
@@ -160,7 +160,7 @@ void Trainer::step() {
     rate_.restart(step);
     session_start_ = std::chrono::steady_clock::now();
   } else if (epoch_begins) {
-    // Every epoch begins with its own order.
+    // Every epoch has its own order.
     for (std::int64_t i = 0; i < training_stage().spare; ++i) loader_->next();
   }
   std::vector<Batch> batches;
@@ -176,7 +176,7 @@ void Trainer::step() {
   pending_.push_back({step, plan.lr});
   last_lr_ = plan.lr;
   state_.step = step + 1;
-  // Measures of a line are those of its own step, so losses are read back there too.
+  // Measures of a line are those of its own step, so losses are read back then too.
   if (static_cast<std::int64_t>(pending_.size()) == flush_steps() || state_.step % train.measure_every == 0) flush();
   if (pending_.empty()) {
     rate_.mark(state_.step);
@@ -195,9 +195,9 @@ TrainLine Trainer::train_line(std::int64_t step, double lr) {
   line.gradient_norm = last_norm_;
   const ModelConfig& model = recipe().model;
   if (model.ffn != Ffn::some) return line;
-  // Balance loss and entropy band, where there are any; of this step, as the gradient norm is.
+  // Balance loss and entropy band, if used; of this step only, like the gradient norm.
   if (model.balance_loss > 0 || model.entropy_high >= 0) line.auxiliary_loss = read_vector(model_->auxiliary_loss())[0];
-  // The cheap measures: one read of E numbers a layer.
+  // The cheap measures: one read of E numbers per layer.
   std::vector<std::vector<double>> usage;
   for (Layer& layer : model_->layers()) {
     usage.push_back(read_vector(layer.keys.usage));
@@ -207,7 +207,7 @@ TrainLine Trainer::train_line(std::int64_t step, double lr) {
   return line;
 }
 
-// Reads the losses of the last steps back and writes their metrics lines.
+// Reads back the losses of the last steps and writes their metrics lines.
 void Trainer::flush() {
   if (pending_.empty()) return;
   const std::vector<double> values = read_vector(losses_);
@@ -274,7 +274,7 @@ void Trainer::save() {
 void Trainer::write_checkpoint() {
   const Saving saving(hooks_);
   const Excused waits;  // disks may be slow
-  // What a checkpoint refers to is on disk before it: these lines, and the key positions, which are flushed as they are
+  // Everything a checkpoint refers to must be on disk first: these lines, and the key positions, which are flushed when
   // written.
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
@@ -285,8 +285,8 @@ void Trainer::write_checkpoint() {
   remove_surplus();
 }
 
-// What the state calls the best is kept, whatever the marker says: it may be older than a kill. So is what each stage
-// ended with.
+// Keeps the best checkpoint according to the state, since the marker may be older than a kill, and the last checkpoint
+// of each stage.
 void Trainer::remove_surplus() { remove_surplus_checkpoints(paths_.folder, recipe().train.keep_checkpoints, state_); }
 
 void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, const TrainState& state) {
@@ -310,7 +310,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   for (; !all.empty(); all.pop_back()) {
     try {
       load_checkpoint(all.back(), *model_, false);
-      // Where other ranks hold some of the experts, one rank alone can only look at the numbers.
+      // If other ranks hold some of the experts, a single rank can only check the parameters for finite values.
       if (ctx_->expert_group.alone())
         some::evaluate(*model_, training_stage().valid, some_stories);
       else if (!all_finite(*model_))
@@ -322,8 +322,8 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   return std::nullopt;
 }
 
-// A checkpoint is called good only after it was seen to be: one that was written before the loss was looked at again
-// may hold what broke it. All ranks have seen it; rank 0 looks for the checkpoint.
+// Stops the run. A checkpoint is called good only after a check: one written before the loss was read back may already
+// contain the cause. All ranks have seen the loss; rank 0 searches for the checkpoint.
 void Trainer::stop_not_finite(const std::string& what) {
   std::string message;
   if (group().root()) {
@@ -339,7 +339,7 @@ void Trainer::stop_not_finite(const std::string& what) {
   throw CommonFailure(Fault::failure, Code::loss_not_finite, message, {fmt::to_string(state_.step)});
 }
 
-// The end of an epoch: its mean training loss, then the choices counted afresh.
+// Ends an epoch: writes its mean training loss, then resets the choice counts.
 void Trainer::close_epoch() {
   flush();
   EpochLine line{state_.step, state_.epochs_before + training_stage().epoch_of(state_.own_step()), stage_tag(), 0};
@@ -397,7 +397,7 @@ void Trainer::run_scheduled() {
   }
 }
 
-// What a run is given by another one is measured before the first step: it may be the best it will have.
+// Evaluates a run initialized from another one before its first step: this may be its best loss.
 void Trainer::evaluate_the_beginning() {
   if (!recipe().from || state_.step > 0 || state_.best_step) return;
   evaluate();
@@ -435,7 +435,7 @@ TrainResult Trainer::run() {
   return result;
 }
 
-// For those who watch: how fast it goes, and how long it has been at it.
+// Writes throughput and elapsed time, for monitoring.
 void Trainer::write_rates() {
   if (!group().root()) return;
   if (!rate_.known()) return;

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Seconds of `work`, waited for.
+// Returns the seconds taken by `work`, including device synchronization.
 template <typename Work>
 double timed(Context& ctx, Work&& work) {
   device_synchronize(ctx.device);
@@ -83,7 +83,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   Model model(shared, recipe.model, true);
   const TrainConfig& train = recipe.train;
   constexpr int distinct = 4;
-  // A step takes train.accumulate of them in a row.
+  // A step takes train.accumulate consecutive batches.
   const int made = distinct + train.accumulate - 1;
   std::vector<Batch> batches;
   double operations = 0, real = 0, slots = 0, tokens = 0;
@@ -112,7 +112,8 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   Group::Traffic before;
   TrainStep::Communication spent;
   double measured = 0;
-  // On a GPU steps overlap with the host's preparation of the next, as in training: groups of steps are timed.
+  // On a GPU, steps overlap with the host's preparation of the next step, as in training; therefore groups of steps are
+  // timed.
   const int group = ctx.device.is_cuda() ? 4 : 1;
   for (int i = 0; i < all; i += group) {
     if (seconds.empty()) {
@@ -130,11 +131,11 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     }
     if (progress) progress(std::min(all, i + group), all);
   }
-  const Group::Traffic after = ctx.group.traffic();  // with that of its parts
+  const Group::Traffic after = ctx.group.traffic();  // includes the traffic of its subgroups
   out.ranks = ctx.group.size();
   const TrainStep::Communication spent_after = trained.communication();
   out.hidden_communication_share = (spent_after.hidden_seconds - spent.hidden_seconds) / measured;
-  // Experts that other ranks hold are waited for inside of the passes.
+  // With expert parallelism the passes wait for other ranks' experts.
   out.communication_share =
       (ctx.expert_group.alone() ? spent_after.open_seconds - spent.open_seconds : after.seconds - before.seconds) /
       measured;

@@ -1,4 +1,4 @@
-// Speed of training, beside the machine's own rate of matrix products measured in the same run.
+// Training throughput, compared with the GEMM rate of the same machine measured in the same run.
 #pragma once
 
 #include <cstdint>
@@ -15,32 +15,32 @@ struct BenchResult {
   std::string device, matrix_library;
   double step_seconds = 0;      // median
   double step_spread = 0;       // (90th - 10th percentile) / median
-  double slots_per_second = 0;  // rows * seq_len: what a padded trainer would have computed
+  double slots_per_second = 0;  // positions including padding (rows * seq_len), as a padded trainer would compute
   double real_tokens_per_second = 0;
-  double real_share = 0;           // real tokens of all slots
-  double operations_per_step = 0;  // needed ones (model/operations.h)
+  double real_share = 0;           // non-padding tokens / positions
+  double operations_per_step = 0;  // required FLOPs (model/operations.h)
   double operations_per_second = 0;
-  double matrix_rate = 0;  // operations a second of the machine's matrix product
+  double matrix_rate = 0;  // measured GEMM rate of the machine, in FLOPs/s
   double share_of_matrix_rate = 0;
-  double memory_bytes = 0;     // held by the program at most
-  double predicted_bytes = 0;  // what `some info` says for these batches
-  // Of several ranks all of the above is the same, but for the memory, which is this rank's.
+  double memory_bytes = 0;     // peak memory of the program
+  double predicted_bytes = 0;  // forecast of `some info` for these batches
+  // With several ranks all values above are the same on every rank, except memory, which is per rank.
   int ranks = 1;
-  // Of the time: adding up over the ranks while something else was computed, and while nothing was.
+  // Fractions of the step time spent in communication: overlapped with computation, and not overlapped.
   double hidden_communication_share = 0, communication_share = 0;
-  double sent_bytes_per_step = 0, messages_per_step = 0;  // by this rank; what leaves together is one message
-  std::string way;                                        // they take, where there are some (verify/benchmark_comm.h)
+  double sent_bytes_per_step = 0, messages_per_step = 0;  // sent by this rank; data sent together counts as one message
+  std::string way;                                        // transport, if messages were sent (verify/benchmark_comm.h)
 };
 
 struct BenchOptions {
   int steps = 10;
   int warmup = 3;
-  Group group;          // ranks that share each step's micro-batches
-  bool overlap = true;  // gradients leave as soon as their layer is done
+  Group group;          // ranks that share the micro-batches of each step
+  bool overlap = true;  // all-reduce each layer's gradients as soon as they are ready
 };
 
-// One training step after another on made-up stories with the lengths of real ones (mean 215 tokens, deviation 85, at
-// least 60).
+// Runs training steps on synthetic documents with realistic lengths (mean 215 tokens, standard deviation 85, at least
+// 60).
 BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
                         const std::function<void(int, int)>& progress);
 

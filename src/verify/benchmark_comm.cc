@@ -10,7 +10,7 @@
 namespace some {
 namespace {
 
-// Seconds of `work` on all ranks together: they begin at the same time, and the slowest counts.
+// Returns the seconds taken by `work` on all ranks: they start together, and the slowest rank counts.
 template <typename Work>
 double seconds_of_all(const Context& ctx, const Work& work) {
   device_synchronize(ctx.device);
@@ -25,13 +25,13 @@ double seconds_of_all(const Context& ctx, const Work& work) {
 
 template <typename Work>
 double min_seconds(const Context& ctx, int repeats, const Work& work) {
-  work();  // takes the memory it needs
+  work();  // warm-up: allocates memory
   double best = INFINITY;
   for (int i = 0; i < repeats; ++i) best = std::min(best, seconds_of_all(ctx, work));
   return best;
 }
 
-// Least squares of relative errors: small sums say what a message costs, large ones how fast bytes are.
+// Least squares of relative errors: small sums determine the latency per message, large ones the bandwidth.
 void fit_to_sums(RanksBench& bench) {
   double aa = 0, ab = 0, bb = 0, at = 0, bt = 0;
   for (const RanksBench::Measure& one : bench.sums) {

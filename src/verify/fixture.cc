@@ -20,7 +20,7 @@ JsonObject config_of(const SafetensorsFile& file) {
   return {parse_json(found->second, origin), origin};
 }
 
-// A value of the config as its setting wants it.
+// Returns a config value converted and checked for its setting.
 SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
   const std::string& key = setting.name;
   const auto checked = [&](double value) {
@@ -62,7 +62,7 @@ SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
       const auto found = std::find(shapes.begin(), shapes.end(), anneal.get<std::string>("shape", "none"));
       if (found == shapes.end()) anneal.wrong("shape", fmt::format("one of {}", fmt::join(shapes, ", ")));
       const auto shape = static_cast<AnnealShape>(found - shapes.begin());
-      // From and to 0 there is no exponential way.
+      // An exponential schedule cannot start or end at 0.
       const double least = shape == AnnealShape::exponential ? std::numeric_limits<double>::min() : -any_number;
       return Anneal{shape, anneal.get<double>("start", 1.0, least, any_number),
                     anneal.get<double>("end", 1.0, least, any_number)};
@@ -78,7 +78,7 @@ Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), 
   file_.rename(current_tensor);
 }
 
-// The settings a case names; where it is silent, the defaults of recipes, and sizes as small as can be.
+// Returns the settings of a case; missing settings take the defaults of recipes, missing sizes the smallest values.
 ModelConfig Fixture::model_config() const {
   ModelConfig c;
   c.seed = config_.get<std::uint64_t>("seed", 0);
@@ -87,7 +87,7 @@ ModelConfig Fixture::model_config() const {
   c.layers = c.heads = c.experts = c.top_k = 1;
   c.train_temp = 1.0;
   nlohmann::json named = config_.json();
-  // Two keys have other names in fixtures than in recipes.
+  // Two keys have different names in fixtures than in recipes.
   if (named.contains("key_constraint") && !named.contains("constraint")) named["constraint"] = named["key_constraint"];
   if (named.contains("temperature") && !named["temperature"].is_string()) {
     named["train_temp"] = named["temperature"];
@@ -125,8 +125,8 @@ ModelConfig Fixture::checked_model_config() const {
 void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) const {
   double stored = 0;
   for (const std::string& name : file_.names()) stored += static_cast<double>(file_.shape(name).elements());
-  // In double precision everything is twice as large as estimated; a case with its gradients and moments is some ten
-  // times its parameters.
+  // Double precision needs twice the estimated memory; a case with its gradients and moments takes about ten times its
+  // parameters.
   const double needed = 2 * estimate_memory(config, static_cast<double>(rows), false, true).total();
   constexpr double small = 256.0 * (1 << 20), factor = 64, bytes = 8;
   if (needed > small + factor * bytes * stored)

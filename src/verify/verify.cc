@@ -56,11 +56,11 @@ std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
 
 namespace {
 
-// Which parts of a result a precision can be held to, and how closely.
+// Which results are compared at a precision, and with which tolerance.
 struct Tolerances {
-  double values = 0;    // forward and backward results
-  double stepped = 0;   // parameters after optimizer steps: a gradient that is zero but for rounding moves them
-  bool indices = true;  // choices must be equal
+  double values = 0;   // forward and backward results
+  double stepped = 0;  // parameters after optimizer steps: gradients that are zero except for rounding errors move them
+  bool indices = true;  // expert indices must be equal
   bool losses_only = false;
 };
 
@@ -114,7 +114,7 @@ class Case {
     const Tensor stored = fixture_.numbers(name, shape);
     return on_device(stored.dtype() == type ? stored : stored.to(type));
   }
-  // The experts of a layer; those that learn are among the parameters.
+  // Sets the frozen experts of a layer; trained experts are parameters.
   void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
     if (layer.experts.w1.value) return;
     const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
@@ -186,7 +186,7 @@ void Case::compare_indices(const std::string& name, const Tensor& got, const std
   if (tolerances_.indices) report_.comparisons.push_back(out);
 }
 
-// A result that nobody looks at, because of a misspelt name perhaps, would pass for tested.
+// Throws if an expected result was not compared, for example because of a misspelled name: it would count as tested.
 void Case::check_all_were_compared() const {
   for (const std::string& name : fixture_.names()) {
     if (name.rfind("expect.", 0) != 0) continue;
@@ -205,7 +205,7 @@ void Case::layer() {
   if (config.routing == RoutingKind::hash)
     fixture_.config().wrong("routing", "\"keys\": a random choice needs token ids, which only kind model has");
   config.layers = 1;
-  config.vocab = config.seq_len = 2;  // a layer knows neither
+  config.vocab = config.seq_len = 2;  // the single layer of this case uses neither
   config.keys.frozen_layers.clear();
   config.keys.beta_layer_scale.clear();
   const std::int64_t rows = fixture_.shape("x", 2)[0];
@@ -215,7 +215,7 @@ void Case::layer() {
   Layer& layer = model.layers()[0];
   layer.keys.keys = input("keys", layer.keys.keys.shape(), ctx.master);
   set_library(config, layer, "");
-  // The parameters of the feed-forward block; attention and norms are not part of the case.
+  // Parameters of the feed-forward block only; attention and norms are not part of the case.
   std::vector<std::string> names;
   Declaration block(model.config());
   layer.ffn->declare(block);
@@ -234,7 +234,7 @@ void Case::layer() {
   pass.auxiliary_loss = model.auxiliary_loss();
   const Tensor x = input("x", {rows, config.d_model}, ctx.compute),
                dy = input("dy", {rows, config.d_model}, ctx.compute);
-  if (config.past() > 0) {  // the tokens of a layer's case are one sequence
+  if (config.past() > 0) {  // the tokens of a layer case form one sequence
     Tensor positions = Tensor::empty({rows}, DType::i32);
     for (std::int64_t t = 0; t < rows; ++t) positions.data<std::int32_t>()[t] = static_cast<std::int32_t>(t);
     pass.past = Tensor::zeros({rows, config.past() + 1}, DType::i32, ctx.device);
@@ -291,8 +291,8 @@ void Case::keys() {
   const auto measure = [&](const char* name, double got) {
     const auto expected = fixture_.expected_measure(name);
     if (!expected) return;
-    // Both measures are numbers of about 1. Gini is a difference of usages, so that near 0 an error relative to itself
-    // would be one of rounding.
+    // Both measures are of order 1. Gini is a difference of usages, so that near 0 a relative error would be dominated
+    // by rounding.
     report_.comparisons.push_back(
         {name, std::abs(got - *expected) / std::max(1.0, std::abs(*expected)), tolerances_.values});
   };
@@ -324,16 +324,16 @@ void Case::model() {
   }
   const bool count_pads = get("count_pads", true);
   const int pad = get("pad_id", 1), eos = get("eos_id", 2);
-  // The step and the schedules are those of training.
+  // The step and its schedules are those of training.
   const auto total = fixture_.config().get<std::int64_t>("steps", steps, 1, 1 << 20);
   const TrainConfig train = train_config();
   TrainStep trained(model, train, count_pads);
   std::vector<double> losses, norms;
   for (std::int64_t step = 0; step < steps; ++step) {
-    // The fixture's rows are padded; where padding is not counted the product's own way is to leave it out altogether.
+    // The fixture's rows are padded; if padding is not counted, the program omits it entirely (unpadded rows).
     Batch batch;
-    std::vector<bool> compared;       // over the padded positions
-    std::vector<std::int64_t> place;  // padded position of each packed token
+    std::vector<bool> compared;       // by padded position
+    std::vector<std::int64_t> place;  // padded position of each unpadded token
     batch.offsets.push_back(0);
     for (std::int64_t r = 0; r < rows; ++r) {
       const auto id = [&](std::int64_t p) { return all_tokens.data<std::int32_t>()[(step * rows + r) * length + p]; };
@@ -355,7 +355,7 @@ void Case::model() {
     }
     if (batch.predicted == 0)
       bad_input(Code::fixture_invalid, "{}: tokens has nothing to predict in step {}", report_.file, step);
-    // Spreads rows of packed results over the padded positions.
+    // Scatters unpadded rows of results to the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
       const std::size_t width = values.size() / place.size();
@@ -379,8 +379,9 @@ void Case::model() {
         std::copy(spread_out.begin(), spread_out.end(), indices.data<double>());
         compare_indices(name, indices, &compared);
         if (tolerances_.indices) return;
-        // In bf16 a near tie may fall the other way. What follows a different choice is another function, so from that
-        // position on the row's logits are not compared; how many choices differ is reported.
+        // In bf16 a near tie may be resolved differently. Results after a different assignment come from a different
+        // function, so the row's logits are not compared from that position on; the number of differing assignments is
+        // reported.
         const std::vector<double> expected = fixture_.expected(name, spread_out.size());
         for (std::int64_t r = 0; r < rows; ++r) {
           bool same = true;
@@ -430,7 +431,7 @@ void Case::model() {
   }
 }
 
-// Windows are read as the program reads a text: all positions of one, then the lesson.
+// Windows are processed as in reading a text: first all positions of a window, then the memory update.
 void Case::memory() {
   const JsonObject& config = fixture_.config();
   MemorySettings settings;
@@ -452,11 +453,12 @@ void Case::memory() {
     bad_input(Code::fixture_invalid, "{}: there is no window.0.states: a memory reads at least one window",
               report_.file);
   const std::int64_t d = fixture_.shape("mean", 1)[0];
-  fixture_.expected("0.keys", static_cast<std::size_t>(settings.slots * d));  // refuses sizes that are not the file's
+  // rejects sizes that do not match the file
+  fixture_.expected("0.keys", static_cast<std::size_t>(settings.slots * d));
   Context& ctx = *ctx_;
   Store store = make_store(ctx, settings, input("mean", {d}, ctx.master));
   std::int64_t read = 0;
-  // A state that was rounded to bf16 turns its query a little, and the sharpness multiplies that.
+  // Rounding a hidden state to bf16 changes its query slightly, and the inverse temperature amplifies the change.
   const double sharpest = *std::max_element(settings.sharpness.begin(), settings.sharpness.end());
   const double probabilities = tolerances_.values * (tolerances_.losses_only ? std::max(1.0, sharpest / 40) : 1.0);
   for (std::int64_t i = 0; i < windows; ++i) {

@@ -1,4 +1,4 @@
-// Golden fixtures: runs a case through the ordinary code and compares what comes out (formats in docs/verify.md).
+// Golden fixtures: runs a case through the production code and compares the results (formats in docs/verify.md).
 #pragma once
 
 #include <optional>
@@ -10,8 +10,9 @@
 namespace some {
 
 struct Comparison {
-  std::string name;  // of the expected tensor
-  // The largest absolute difference over the expected tensor's largest magnitude; of indices, how many differ.
+  std::string name;  // name of the expected tensor
+  // Largest absolute difference divided by the largest magnitude of the expected tensor; for indices, the number that
+  // differ.
   double error = 0;
   double tolerance = 0;
   bool passed() const { return error <= tolerance; }
@@ -20,7 +21,7 @@ struct Comparison {
 struct VerifyReport {
   std::string file, kind;
   std::vector<Comparison> comparisons;
-  int choices_differing = 0;  // bf16 only: near ties that fell the other way
+  int choices_differing = 0;  // bf16 only: near ties resolved differently
   bool passed() const;
   const Comparison* worst() const;  // relative to its tolerance
 };
@@ -28,13 +29,14 @@ struct VerifyReport {
 struct VerifyOptions {
   DeviceName device;
   Precision precision = Precision::fp32;
-  std::optional<double> tolerance;  // one for everything; otherwise the precision's own
-  // Ranks that hold the experts of every layer together (train.expert_ranks). Each is called alike; the first has the
-  // tokens and the full report, the others serve it and compare what all of them have.
+  std::optional<double> tolerance;  // one tolerance for all comparisons; none: the default of the precision
+  // Ranks that share the experts of every layer (train.expert_ranks). All ranks make the same call; rank 0 has the
+  // tokens and the full report, the other ranks serve it and compare the results that all ranks have.
   Group group{};
 };
 
-// Every .safetensors file of a folder, or the file itself. bad_input when there is none or a file is no fixture.
+// Returns every .safetensors file of a folder, or the file itself. Throws (bad_input) if there is none or if a file is
+// not a fixture.
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths);
 VerifyReport verify_fixture(const std::string& path, const VerifyOptions& options);
 

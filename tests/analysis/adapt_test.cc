@@ -35,7 +35,7 @@ TEST(Adapt, FrozenKeysStayTheSameToTheBit) {
   EXPECT_TRUE(whole["frozen"]["keys_identical"].get<bool>());
   EXPECT_FALSE(whole.contains("active"));
   EXPECT_FALSE(whole["new"].contains("after"));
-  // Every token of the stream is predicted once, whatever the window; read on with the cache the loss is the same.
+  // Every token of the stream is predicted once for every window; reading with the cache gives the same loss.
   for (const std::int64_t window : {7, 63, 64, 100000}) {
     options.window = window;
     const nlohmann::json parts = to_json(adapt_run(run, options));
@@ -65,11 +65,11 @@ TEST(Adapt, EachRuleMovesKeysAndOnlyItsOwnWay) {
     EXPECT_TRUE(report["frozen"]["keys_identical"].get<bool>());
     EXPECT_EQ(report["active"]["windows"].size(), report["frozen"]["windows"].size());
     EXPECT_EQ(report["active"]["tokens"], report["frozen"]["tokens"]);
-    // The first window is read before anything was learnt: the twins agree on it.
+    // The first window is read before anything was learned: both readings agree on it.
     EXPECT_EQ(report["active"]["windows"][0]["loss"], report["frozen"]["windows"][0]["loss"]);
     EXPECT_EQ(report["updates"].get<std::size_t>(), report["active"]["windows"].size());
     moved[rules] = report["layers"][0]["key_moved"]["mean"].get<double>();
-    // The settings of the model itself are back.
+    // The model's own settings are restored.
     EXPECT_EQ(run.model->config().keys.use_beta, run.recipe.model.keys.use_beta);
   }
   EXPECT_GT(moved["alpha"], 0);
@@ -114,7 +114,7 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   EXPECT_ERROR(adapt_run(run, options), Code::path_exists, "--out", options.out);
 }
 
-// A kill leaves OUT.writing: the same command begins again. What nobody here has written is not removed.
+// A killed adaptation leaves OUT.writing, and the same command starts again. Files of other origin are not removed.
 TEST(Adapt, AKilledOneIsRepeated) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
@@ -131,7 +131,7 @@ TEST(Adapt, AKilledOneIsRepeated) {
   EXPECT_FALSE(std::filesystem::exists(folder / "adapted.writing"));
   EXPECT_FALSE(std::filesystem::exists(folder / "adapted/keys/step-1.safetensors"));
   open_tiny(folder / "adapted");
-  // A wrong text leaves nothing behind.
+  // An invalid text leaves nothing behind.
   options.out = folder / "other";
   options.data = folder / "absent.txt";
   EXPECT_ERROR(adapt_run(run, options), Code::file_not_found, options.data);
@@ -173,7 +173,7 @@ TEST(Adapt, OneLongTextIsReadWhole) {
   options.data = folder.write("long.txt", text);
   options.frozen = true;
   const nlohmann::json report = to_json(adapt_run(run, options));
-  // All tokens but the first of the stream and of the held-out fifth (an end token is added to the story).
+  // All tokens except the first of the stream and of the held-out fifth (an end token is added to the document).
   const auto tokens = static_cast<std::int64_t>(run.tokenizer.encode(text.substr(0, text.size() - 1)).size()) + 1;
   EXPECT_NEAR(static_cast<double>(report["frozen"]["tokens"].get<std::int64_t>() +
                                   report["new"]["before"]["tokens"].get<std::int64_t>()),
@@ -235,7 +235,7 @@ TEST(GenerateKeys, AdaptsOnlyWhenAsked) {
   const KeySnapshot start(*run.model);
   const auto frozen = generate(*run.model, run.tokenizer, prompts, options);
   EXPECT_TRUE(start.identical(*run.model));
-  // A window longer than all that is read and written: no update falls due, and reading in pieces changes nothing.
+  // With a window longer than everything read and generated, no update happens, and reading in pieces changes nothing.
   options.adapt_window = 100000;
   const auto waiting = generate(*run.model, run.tokenizer, prompts, options);
   EXPECT_TRUE(start.identical(*run.model));
@@ -244,7 +244,7 @@ TEST(GenerateKeys, AdaptsOnlyWhenAsked) {
   generate(*run.model, run.tokenizer, prompts, options);
   EXPECT_FALSE(start.identical(*run.model));
   EXPECT_GT(start.distance(*run.model, 0).mean, 0);
-  // The same again from the same start.
+  // Repeating it from the same state gives the same result.
   const KeySnapshot once(*run.model);
   start.restore(*run.model);
   EXPECT_TRUE(start.identical(*run.model));

@@ -1,5 +1,4 @@
-// What a memory knows of a text already: documents to be measured on that it has read, one file under two names, a file
-// that has grown.
+// Overlap of texts with a memory: evaluation documents it has read, one file under two names, a file that has grown.
 #include "analysis/contamination.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +24,7 @@ using Ids = std::vector<std::int32_t>;
 
 constexpr TokenId end_of_document = 2;
 
-// So many tokens that no other number gives.
+// A document of `tokens` tokens that occur in no document with another number.
 Ids document(std::int32_t number, int tokens) {
   Ids ids(static_cast<std::size_t>(tokens));
   std::iota(ids.begin(), ids.end(), 1000 * number);
@@ -57,13 +56,13 @@ TEST(Known, DocumentsAreFoundByWhatTheySay) {
   EXPECT_EQ(known_of(all, {joined({document(9, 50), b, document(8, 40)}), a}), 2);
   EXPECT_EQ(known_of(all, {joined(all)}, 2), 2) << "of the first two";
   EXPECT_EQ(known_of({a, a, b}, {a}), 2);
-  // A short document is one only with its ends; a longer one wherever it stands.
+  // A short document matches only with its ends; a longer one matches at any position.
   EXPECT_EQ(known_of({c}, {c}), 1);
   EXPECT_EQ(known_of({c}, {joined({{77}, c})}), 0);
   EXPECT_EQ(known_of({a}, {joined({{77}, a})}), 1);
   EXPECT_EQ(known_of({c}, {c}, 0, std::nullopt), 0);
   EXPECT_EQ(known_of({a}, {joined({{77}, a})}, 0, std::nullopt), 1);
-  // In part: a sentence that two texts share is no document, a page of a long one is.
+  // Partial overlap: a sentence shared by two texts does not count, a page of a long document does.
   const auto part_of = [](const Ids& ids, int first, int count) {
     return Ids(ids.begin() + first, ids.begin() + first + count);
   };
@@ -95,12 +94,12 @@ ReadOptions reading(const std::string& text, const std::string& memory) {
 TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
   TemporaryFolder folder;
   Heard heard;
-  OpenedRun run = heard.open(train_tiny(folder));  // validates on the 12 stories behind the 60 that it learns
+  OpenedRun run = heard.open(train_tiny(folder));  // validates on the 12 documents after the 60 training documents
   ReadOptions options = reading("builtin:recipes", folder / "memory");
   options.stories = 3;
   EXPECT_EQ(read_texts(run, options).original_known.known, 0);
   EXPECT_TRUE(heard.warnings.empty());
-  options.texts = {"builtin:stories"};  // the same stories
+  options.texts = {"builtin:stories"};  // the same documents
   options.stories = 5;
   const ReadReport report = read_texts(run, options);
   EXPECT_EQ(report.original_known.known, 5);
@@ -108,7 +107,7 @@ TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
   EXPECT_EQ(to_json(report)["original"]["known"], 5);
   ASSERT_EQ(heard.warnings.size(), 1u);
   EXPECT_TRUE(has_warning(heard.warnings, Code::text_overlap, {"5", "12", "the run's validation text"}));
-  // The file tells it too, whoever wrote it.
+  // The file shows it too, whoever wrote it.
   const Memory memory = open_memory(run, folder / "memory");
   const DataConfig& config = run.recipe.data;
   const auto known = [&](const std::string& text) {
@@ -119,7 +118,7 @@ TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
   EXPECT_EQ(known("builtin:letters").known, 0);
 }
 
-// The end of its only document is what such a run validates on.
+// Such a run validates on the end of its only document.
 TEST(Known, AFileThatIsReadWholeHoldsTheEndThatWasHeldOut) {
   TemporaryFolder folder;
   std::string book;
@@ -164,12 +163,12 @@ TEST_F(Files, OneFileIsOneTextByWhateverName) {
   ASSERT_EQ(memory().texts.size(), 1u);
   EXPECT_EQ(memory().texts[0].name, path_);
   EXPECT_EQ(text_named(memory(), folder_ / "link.txt"), 0);
-  // A copy is another text.
+  // A copy is a different text.
   folder_.write("b.txt", story);
   EXPECT_GT(read(folder_ / "b.txt").all().tokens, 0);
   EXPECT_EQ(memory().texts.size(), 2u);
   EXPECT_EQ(text_named(memory(), folder_ / "run/../b.txt"), 1);
-  // Moved away it keeps its name in the memory, and nothing but that.
+  // After the file was moved, its text keeps only its name in the memory.
   fs::rename(path_, folder_ / "c.txt");
   EXPECT_EQ(text_named(memory(), folder_ / "./a.txt"), 0);
   EXPECT_ERROR(text_named(memory(), folder_ / "c.txt"), Code::memory_text_unknown, folder_ / "c.txt");
@@ -201,9 +200,9 @@ TEST_F(Files, WhatAFileHasGrownByIsRead) {
   ASSERT_EQ(all.texts.size(), 1u);
   const std::string words = run_->tokenizer.decode(all.texts[0].tokens, {.skip_specials = true});
   EXPECT_EQ(words, story + "\nThen the fox slept.\nIt dreamt of plums.Another fox came.");
-  // Of what was appended nothing is left when it is forgotten.
+  // Forgetting the text also removes everything that was appended.
   EXPECT_EQ(slots_in_use(without_text(*run_->model, all, 0, {})), 0);
-  // What it says now is something else.
+  // The file now has different content.
   folder_.write("a.txt", "A wolf found a plum.");
   EXPECT_ERROR(read(folder_ / "./a.txt"), Code::text_changed, folder_ / "./a.txt", folder_ / "memory", "1");
   folder_.write("b.txt", story);

@@ -14,8 +14,8 @@ namespace {
 
 Threads few(3);
 
-// 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice of label 0 nine times of
-// ten and elsewhere one time of twenty.
+// 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice for label 0 with
+// probability 0.9, and elsewhere with probability 0.05.
 LabelledChoices made_up(bool planted) {
   const RandomStream stream = random_stream(11, "test labels");
   LabelledChoices c{8, 2, 20, {}, {}, {}};
@@ -35,7 +35,7 @@ LabelledChoices made_up(bool planted) {
 }
 
 TEST(LabelTest, MutualInformationOfASmallTableByHand) {
-  // Expert = label, two of each: one bit. Expert and label independent: none.
+  // Expert = label, two of each: one bit. Expert and label independent: zero.
   const LabelTest same = test_labels(few, {2, 1, 2, {0, 0, 1, 1}, {0, 0, 1, 1}, {}}, {});
   EXPECT_NEAR(same.information.value, 1, 1e-12);
   EXPECT_NEAR(same.expert_entropy, 1, 1e-12);
@@ -61,7 +61,7 @@ TEST(LabelTest, FindsAPlantedGuild) {
   EXPECT_LE(guild.p, 1.0 / 101 + 1e-12);
   EXPECT_GT(guild.lift(), 3);
   EXPECT_GT(guild.recall, 0.85);
-  // Its sets are found too: they hold expert 3.
+  // Sets that contain expert 3 are found too.
   const Affinity& set = test.set_affinity[0];
   ASSERT_GE(set.unit, 0);
   const std::vector<int>& members = test.sets[static_cast<std::size_t>(set.unit)];
@@ -72,17 +72,17 @@ TEST(LabelTest, SeesNothingInChance) {
   LabelTestOptions options;
   options.affinities = true;
   const LabelTest test = test_labels(few, made_up(false), options);
-  // The information is not zero, a finite sample never is; it is what shuffling gives.
+  // The information is not zero, as in any finite sample, but equal to that of shuffled labels.
   EXPECT_GT(test.information.value, 0);
   EXPECT_GT(test.information.p, 0.02);
   EXPECT_LT(std::abs(test.information.z), 3);
   int certain = 0;
   for (const Affinity& a : test.expert_affinity) certain += a.p <= 0.05;
-  EXPECT_LE(certain, 4);  // of twenty labels one in twenty by chance
+  EXPECT_LE(certain, 4);  // of twenty labels, one is expected by chance
 }
 
 TEST(LabelTest, PickingTheBestOfManyIsAllowedFor) {
-  // The best of the experts is always some deviations above its base rate; p must not take that for a guild.
+  // The best expert is always some deviations above its base rate; p must not report that as a guild.
   LabelTestOptions options;
   options.affinities = true;
   const LabelTest test = test_labels(few, made_up(false), options);
@@ -116,7 +116,7 @@ TEST(LabelTest, RareUnitsAreNotJudged) {
   EXPECT_EQ(test.sets.size(), 1u);
 }
 
-// 120 token types of two classes; expert 0 either serves single types, whatever their class, or every type of class 1.
+// 120 token types of two classes; expert 0 serves either single types of any class, or every type of class 1.
 LabelledChoices typed(bool guild) {
   const RandomStream stream = random_stream(12, "test types");
   LabelledChoices c{12, 1, 2, {}, {}, {}};
@@ -134,7 +134,7 @@ LabelledChoices typed(bool guild) {
 TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
   LabelTestOptions options;
   options.affinities = true;
-  // Experts by a hash of the type: by position every one of them leans somewhere, by type none does.
+  // Experts by a hash of the type: every expert has a preference by position, none by type.
   EXPECT_LE(test_labels(few, typed(false), options).information.p, 0.01);
   options.shuffle_types = true;
   const LabelTest none = test_labels(few, typed(false), options);
@@ -144,7 +144,7 @@ TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
   EXPECT_LE(guild.information.p, 0.01);
   EXPECT_LE(guild.expert_affinity[1].p, 0.01);
   EXPECT_EQ(guild.expert_affinity[1].share, 1);
-  // A token of two classes is a mistake of the caller.
+  // A token with two classes is an error of the caller.
   LabelledChoices wrong = typed(true);
   wrong.label[0] = 1 - wrong.label[0];
   EXPECT_THROW(test_labels(few, wrong, options), Error);

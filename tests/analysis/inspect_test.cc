@@ -45,7 +45,7 @@ TEST(Inspect, WritesAPageItsNumbersAndPictures) {
     EXPECT_GT(layer["key_moved"]["mean"].get<double>(), 0);
     EXPECT_GT(layer["gate_entropy"].get<double>(), 0);
     EXPECT_LE(layer["gate_entropy"].get<double>(), std::log(2.0) + 1e-9);
-    // What the last evaluation of the run saw, from its metrics.
+    // The count logged by the run's last evaluation.
     EXPECT_GE(layer["experts_used_last_epoch"].get<int>(), 1);
     double share = 0;
     for (const auto& clique : layer["cliques"]) {
@@ -66,7 +66,7 @@ TEST(Inspect, WritesAPageItsNumbersAndPictures) {
       EXPECT_DOUBLE_EQ(std::stod(table[e + 1][1]), usage[e]);
     }
     EXPECT_EQ(read_csv(fmt::format("{}/layer-{}-keys.csv", out, l)).size(), 9u);
-    // Saved at 0, 2, 4 and the present 6.
+    // Saved at steps 0, 2 and 4, plus the current step 6.
     EXPECT_EQ(layer["movement"]["steps"], (nlohmann::json{0, 2, 4, 6}));
     EXPECT_EQ(read_csv(fmt::format("{}/layer-{}-movement.csv", out, l)).size(), 4u * 8 + 1);
   }
@@ -75,7 +75,7 @@ TEST(Inspect, WritesAPageItsNumbersAndPictures) {
   const std::string page = read_file(out + "/index.html");
   EXPECT_NE(page.find("<figure class=\"chart\" id=\"keys-1\">"), std::string::npos);
 
-  // The same again gives the same bytes; another seed another map; without being asked for no picture is drawn.
+  // Repeating it gives the same bytes; another seed gives another map; pictures are only drawn on request.
   const std::string first = read_file(out + "/layer-0-keys-tsne.svg");
   write_inspection(inspect_run(run, options), run, out, true);
   EXPECT_EQ(read_file(out + "/layer-0-keys-tsne.svg"), first);
@@ -100,7 +100,7 @@ TEST(Metrics, EveryEvaluationTellsGateEntropyAndCliques) {
     const nlohmann::json one = nlohmann::json::parse(line);
     if (one["kind"] != "eval") continue;
     ++evaluations;
-    // The run's own numbers again, from the choices of every position one by one.
+    // Recomputes the run's logged numbers from the assignments of every position.
     CollectOptions collect;
     collect.predicted_only = true;
     const Choices choices = collect_choices(*run.model, study_text(run, "", 0).data, collect);
@@ -153,7 +153,7 @@ TEST(Inspect, TellsWhatIsWrong) {
 }
 
 TEST(Inspect, TakesTheSmallestLibrary) {
-  // Two experts, too few for t-SNE, of which one is never used or both always.
+  // Two experts: too few for t-SNE, and either one is never used or both are always used.
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder, {"some.experts=2", "some.top_k=1", "train.max_steps=2"}));
   InspectOptions options;
@@ -176,7 +176,7 @@ TEST(Inspect, ALayerThatDoesNotLearnShowsWhatTheStoriesChose) {
 }
 
 TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
-  // Experts by a hash of the token: the token says everything about the choice, and chance is far from it.
+  // Hash routing: the token determines the assignment, which is far from chance.
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder, {"some.routing=\"hash\"", "train.max_steps=2"}));
   GuildOptions options;
@@ -188,7 +188,7 @@ TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
     EXPECT_LE(token["p"].get<double>(), 1.0 / 31 + 1e-9);
     EXPECT_GT(token["bits"].get<double>(), 2 * token["shuffled_mean"].get<double>());
     EXPECT_GT(token["bits"].get<double>(), layer["next_token"]["information"]["bits"].get<double>());
-    // A token has one set, so one of the sets' tokens belongs to it alone: its lift is the inverse of the set's share.
+    // Each token has one set, so the tokens of a set belong only to it: their lift is the inverse of the set's share.
     const auto& set = layer["sets"][0];
     EXPECT_NEAR(set["tokens"][0]["lift"].get<double>(), 1 / set["share_of_positions"].get<double>(), 1e-6);
     double nouns = 0;

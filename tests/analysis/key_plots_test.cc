@@ -55,7 +55,7 @@ TEST(UsagePicture, IsWellFormedForEveryUsage) {
 }
 
 TEST(UsagePicture, CountsEveryExpertOnce) {
-  // One bar by rank for each used expert, and the unused ones said apart.
+  // One bar by rank for each used expert; unused experts are reported separately.
   const std::string picture = usage_picture("t", "", {0, 2, 30, 400, 5000}, {"choices a step", 0});
   for (int e = 1; e < 5; ++e) EXPECT_EQ(occurrences(picture, fmt::format("expert {}:", e)), 1u);
   EXPECT_EQ(occurrences(picture, "1 experts never used"), 1u);
@@ -68,7 +68,7 @@ TEST(MapPicture, ShowsEveryKeyWithItsUsage) {
   for (int e = 0; e < 3; ++e) EXPECT_EQ(occurrences(picture, fmt::format("expert {}:", e)), 1u);
   EXPECT_NE(picture.find("seed 0"), std::string::npos);
   EXPECT_NE(picture.find("never used"), std::string::npos);
-  // All keys on one place, and a map of nobody ever used.
+  // All keys at one position, and a map of experts that were never used.
   map.points = {{1, 1}, {1, 1}, {1, 1}};
   EXPECT_EQ(xml_problem(map_picture(map, {0, 0, 0}, {"u", 0})), "");
   EXPECT_EQ(

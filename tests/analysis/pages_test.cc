@@ -1,5 +1,5 @@
-// The pages of trace, guilds, adapt and inspect, opened in a browser. The run bears a name and a title that would do
-// harm if any page took them for markup.
+// The pages of trace, guilds, adapt and inspect, opened in a browser. The run's name and title contain markup that must
+// be escaped on every page.
 #include <gtest/gtest.h>
 
 #include "analysis/adapt.h"
@@ -44,7 +44,7 @@ TEST_F(Pages, Trace) {
   const std::string text = "Once upon a time </script><script>alert(2)</script> <!-- there was & a \"dog\".";
   const Trace trace = trace_text(run, text, parse_layers("", run.recipe.model));
   const std::string html = trace_page(trace, run);
-  // A cell of the field for each token and layer.
+  // One cell of the field per token and layer.
   open_in_browser(*folder, "trace", html,
                   {{"texts", {harm, fmt::format("{} at step {}", harm, run.step), "script>"}},
                    {"charts", {{"trace-field", {{"selector", "svg path"}, {"least", 2 * trace.words.size()}}}}},

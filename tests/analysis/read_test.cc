@@ -1,5 +1,5 @@
-// Reading into a memory with a trained run: it gains on text that repeats itself, costs little on the run's own, is
-// kept, and has its say in evaluation, generation and traces.
+// Reading into a memory with a trained run: loss improves on repetitive text, changes little on the run's own text; the
+// memory is saved and affects evaluation, generation and traces.
 #include "analysis/read.h"
 
 #include <gtest/gtest.h>
@@ -47,17 +47,17 @@ TEST(Read, GainsOnOtherTextAndCostsLittleOnItsOwn) {
   EXPECT_FALSE(kept.frames.empty());
   const std::string page = read_page(typed, kept, run);
   EXPECT_NE(page.find("store-map"), std::string::npos);
-  // The frozen twin is the model alone.
+  // The frozen control is the model without a memory.
   options.frozen = true;
   const nlohmann::json alone = to_json(read_texts(run, options));
   EXPECT_EQ(alone["frozen"], report["frozen"]);
   EXPECT_FALSE(alone.contains("loss"));
-  // A second time there is nothing left to read.
+  // A second read finds nothing new.
   options.frozen = false;
   const std::string before = read_file(folder / "memory");
   EXPECT_EQ(read_texts(run, options).all().tokens, 0);
   EXPECT_EQ(read_file(folder / "memory"), before);
-  // Read on, beyond what was asked for first.
+  // Continues beyond the first limit.
   options.tokens = 3500;
   const nlohmann::json more = to_json(read_texts(run, options));
   EXPECT_EQ(more["tokens"], 500);
@@ -82,7 +82,7 @@ TEST(Read, StoppedItKeepsWhatItReadAndGoesOnToTheSameBits) {
   EXPECT_EQ(read_file(folder / "whole"), read_file(folder / "parts"));
 }
 
-// Looking into some parts finds most of what there is, and what it does not find costs little.
+// Searching some partitions finds most slots, and the rest changes the loss little.
 TEST(Read, InPartsItLosesLittleAndKnowsHowMuch) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
@@ -106,7 +106,7 @@ TEST(Read, InPartsItLosesLittleAndKnowsHowMuch) {
   EXPECT_EQ(report.looks[2].loss, report.exact.loss);
   EXPECT_LT(report.looks[1].loss, report.looks[0].loss);
   EXPECT_GT(report.alone.loss, report.looks[0].loss);
-  // Nothing of it is learnt, and a store in one piece has nothing to recall less of.
+  // Nothing is learned from it, and recall is undefined for a store with one partition.
   EXPECT_EQ(to_json(report)["looks"].size(), 3u);
   EXPECT_THROW(measure_recall(*run.model, open_memory(run, folder / "whole"), tokens, {1}), Error);
 }
@@ -134,7 +134,7 @@ TEST(Read, EveryFlippedBitOfAReadingThatWasStoppedIsNamed) {
     refused += error ? 1 : 0;
   });
   EXPECT_EQ(refused, bits);
-  // Whole again, it is read on.
+  // Restored, it can be continued.
   options.stop = nullptr;
   EXPECT_FALSE(read_texts(run, options).stopped);
 }
@@ -171,12 +171,12 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
           {"memory.look", "0"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = max_slots + 1; },
           Code::setting_out_of_range, {"memory.slots"});
-  // Tokens that the vocabulary does not have.
+  // Tokens outside the vocabulary.
   Memory strange = open_memory(run, folder / "memory");
   strange.store.values.data<std::int32_t>()[0] = run.model->config().vocab;
   save_memory(strange, folder / "strange");
   EXPECT_ERROR(open_memory(run, folder / "strange"), Code::memory_mismatch, folder / "strange");
-  // The memory of another model.
+  // A memory of another model.
   TemporaryFolder elsewhere;
   OpenedRun other = open_tiny(train_tiny(elsewhere, {"seed=5"}));
   EXPECT_ERROR(open_memory(other, folder / "memory"), Code::memory_mismatch, folder / "memory");
@@ -198,7 +198,7 @@ TEST(Read, WhatAnotherProgramWroteInTheMeantimeIsNotLost) {
   ASSERT_EQ(memory.texts.size(), 1u);
   EXPECT_EQ(memory.texts[0].name, "builtin:letters");
   EXPECT_GT(slots_in_use(memory), 0);
-  // Said again, it reads into what is there now.
+  // The same call again reads into the current memory.
   options.stop = {};
   read_texts(run, options);
   EXPECT_EQ(open_memory(run, folder / "memory").texts.size(), 2u);
@@ -264,7 +264,7 @@ TEST(Memory, LearnsFromWhatIsWritten) {
   EXPECT_EQ(memory.texts.size(), 1u);
   const std::int64_t slots = slots_in_use(memory);
   EXPECT_GT(slots, 0);
-  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");  // known already
+  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");  // already known
   EXPECT_EQ(memory.texts.size(), 1u);
   EXPECT_EQ(slots_in_use(memory), slots);
 }
@@ -291,7 +291,7 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   const std::string before = fingerprint(*run.model, run.tokenizer);
   const WaysReport typed = compare_ways(run, options);
   const nlohmann::json report = to_json(typed);
-  EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // nothing of the run is changed
+  EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // the run is unchanged
   std::vector<std::string> names;
   for (const auto& way : report["ways"]) {
     names.push_back(way["name"]);

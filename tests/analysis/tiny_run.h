@@ -1,4 +1,4 @@
-// A run of a few steps for the tests of studies, and a small check that text is well-formed XML.
+// A short training run for tests of analyses, and a simple well-formedness check for XML.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::st
 
 inline OpenedRun open_tiny(const std::string& folder) { return open_run(folder, {"latest", on_cpu, {}, {}}); }
 
-// Empty when the text is well-formed (elements closed in order, attributes quoted, no stray < or &), otherwise what is
-// wrong.
+// Returns an empty string if the text is well-formed XML (elements closed in order, attributes quoted, no stray < or
+// &), otherwise the problem.
 inline std::string xml_problem(const std::string& text) {
   std::vector<std::string> open;
   const auto where = [&](std::size_t at) { return " at byte " + std::to_string(at) + ": " + text.substr(at, 60); };

@@ -15,8 +15,8 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
   const Trace trace = trace_text(run, "Once upon a time there was a dog.", parse_layers("", run.recipe.model));
   const auto k = static_cast<std::size_t>(run.recipe.model.top_k);
   ASSERT_GT(trace.choices.positions(), 5);
-  // Token by token with the cache: another path through the model, one row a call, so there is no doubt which token
-  // chose.
+  // Token by token with the cache: another path through the model with one row per call, so that assignments are
+  // unambiguous.
   Model::Cache cache = run.model->make_cache(1, run.recipe.model.seq_len);
   for (std::size_t t = 0; t < trace.choices.tokens.size(); ++t) {
     const auto observe = [&](int layer, const RouterTape& tape) {
@@ -35,7 +35,7 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
     run.ctx->arena->reset();
     run.model->decode(cache, {trace.choices.tokens[t]}, {0}, {static_cast<std::int32_t>(t)}, {0}, {}, {observe});
   }
-  // The same from the file: one object a token, in the text's order, whose pieces make the text.
+  // The same from JSON: one object per token, in the text's order; concatenated they give the text.
   const nlohmann::json json = to_json(trace, run);
   std::string text;
   for (const auto& token : json["tokens"]) {
@@ -68,8 +68,8 @@ TEST(Trace, ThePageStandsAlone) {
   OpenedRun run = open_tiny(train_tiny(folder));
   const Trace trace = trace_text(run, "a </script><script>alert('x')</script> & \"b\"", {0, 1});
   const std::string page = trace_page(trace, run);
-  // The text cannot break out of its element: scripts are opened and closed by the page alone, and the data read back
-  // as they were. (tests/analysis/pages_test.cc opens it.)
+  // The text cannot escape its element: only the page opens and closes scripts, and the data are read back unchanged.
+  // (tests/analysis/pages_test.cc opens the page.)
   const std::string mark = "id=\"page-data\">";
   const std::size_t begin = page.find(mark) + mark.size();
   const nlohmann::json data = nlohmann::json::parse(page.substr(begin, page.find("</script>", begin) - begin));

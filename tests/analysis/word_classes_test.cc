@@ -28,7 +28,7 @@ TEST(WordClasses, OfAPlainSentence) {
 TEST(WordClasses, NamesAreWordsWithACapitalInsideASentence) {
   EXPECT_EQ(classes_of("One day Zorbina met Rose."),
             "One/number day/noun Zorbina/name met/verb Rose/name ./punctuation");
-  // At the beginning only what is not a known word.
+  // At the start of a sentence only unknown words are names.
   EXPECT_EQ(classes_of("Zorbina smiled. Dogs bark."),
             "Zorbina/name smiled/verb ./punctuation Dogs/noun bark/verb ./punctuation");
 }
@@ -45,7 +45,7 @@ TEST(WordClasses, ApostrophesAndNumbers) {
 }
 
 TEST(WordClasses, PartsOfAWordHaveItsClass) {
-  // Tokens of single letters: every one is of the word it stands in, in both kinds of tokenizer.
+  // Tokens of single letters: each belongs to the word that contains it, with both kinds of tokenizer.
   const std::vector<std::string> stories{"the dog ran. the dog ran to the house."};
   for (const TokenizerKind kind : {TokenizerKind::bytelevel, TokenizerKind::whitespace}) {
     BpeTrainOptions options;

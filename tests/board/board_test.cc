@@ -1,4 +1,4 @@
-// The board on folders of runs: what it shows, how soon, and what it must not show.
+// The board on folders of runs: what it shows, how fast, and what it must not show.
 #include "board/board.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ std::string eval_line(int step, double loss) {
 
 class BoardTest : public ::testing::Test {
  protected:
-  // Makes a run as a trainer would: config.toml last.
+  // Creates a run in the order of a trainer: config.toml last.
   std::string make_run(const std::string& name, int lines, const std::vector<std::string>& changes = {}) {
     std::string metrics;
     for (int i = 1; i <= lines; ++i) metrics += train_line(10 * i, 5.0 / i);
@@ -90,8 +90,8 @@ class BoardTest : public ::testing::Test {
     return false;
   }
 
-  // How long it takes to tell of a line and the words in it. On a machine that is busy with something else a line may
-  // take longer, so up to eight are tried until one takes less than `enough`.
+  // Returns the shortest time from writing a line until it is reported. On a busy machine a line may take longer, so up
+  // to eight are tried until one takes less than `enough`.
   template <typename Tell>
   static std::chrono::steady_clock::duration quickest(milliseconds enough, const Tell& tell) {
     std::chrono::steady_clock::duration least = std::chrono::seconds(3600);
@@ -134,21 +134,21 @@ TEST_F(BoardTest, CurvesOverStepsAndTokens) {
   const std::string of = "&runs=" + id("one");
   EXPECT_EQ(ask("/api/points?metric=train.loss" + of)["runs"][0]["points"],
             (Json{{10, 5}, {20, 2.5}, {30, 1.66667}, {40, 1.25}}));
-  // A hundredth of an epoch is ten of its thousand tokens.
+  // 0.01 epochs are 10 of its 1000 tokens.
   EXPECT_EQ(ask("/api/points?metric=train.loss&x=tokens" + of)["runs"][0]["points"][1], (Json{200, 2.5}));
   EXPECT_EQ(ask("/api/points?metric=train.loss&from=15&to=35" + of)["runs"][0]["points"].size(), 2U);
   EXPECT_EQ(ask("/api/points?metric=train.layers.1.gini" + of)["runs"][0]["points"].size(), 4U);
   EXPECT_EQ(ask("/api/points?metric=train.nothing" + of)["runs"][0]["points"].size(), 0U);
   const Json calm = ask("/api/points?metric=train.loss&smooth=0.5&from=30" + of)["runs"][0];
   EXPECT_EQ(calm["points"].size(), 2U);
-  // (0.125 * 5 + 0.25 * 2.5 + 0.5 * 5 / 3) / 0.875: smoothing knows what comes before.
+  // (0.125 * 5 + 0.25 * 2.5 + 0.5 * 5 / 3) / 0.875: smoothing includes the points before the range.
   EXPECT_NEAR(calm["smooth"][0][1].get<double>(), (0.125 * 5 + 0.25 * 2.5 + 0.5 * 5 / 3) / 0.875, 1e-4);
   for (const char* wrong : {"x=parsec", "smooth=2", "smooth=x", "buckets=-1", "buckets=1e9", "from=zero"})
     EXPECT_EQ(get_once(board_->port(), "/api/points?metric=train.loss&" + std::string(wrong) + of).status, 400)
         << wrong;
 }
 
-// What was done twice because a run was killed counts once; a second sitting goes on where the first stopped.
+// Steps repeated after a kill count once; time continues from the end of the first session.
 TEST_F(BoardTest, TimeIsThatOfTraining) {
   make_run("one", 4);
   const auto rate = [](int step, double seconds) {
@@ -197,13 +197,13 @@ TEST_F(BoardTest, ANewLineIsToldWithinASecond) {
                      }),
             milliseconds(1000));
   EXPECT_NE(viewer.all().find("\"first\":2"), std::string::npos) << viewer.all();
-  // A line is told when it is whole.
+  // A line is reported only when complete.
   const std::string line = train_line(40, 0.625);
   append("one/metrics.jsonl", line.substr(0, 20));
   EXPECT_FALSE(viewer.read_until("0.625", milliseconds(300)));
   append("one/metrics.jsonl", line.substr(20));
   EXPECT_TRUE(viewer.read_until("0.625"));
-  // A run that begins, and one that goes.
+  // A new run, and a removed one.
   make_run("two", 1);
   EXPECT_TRUE(viewer.read_until(id("two")));
   fs::remove_all(folder_ / "two");
@@ -215,10 +215,10 @@ TEST_F(BoardTest, AFileThatWasCutIsReadAnew) {
   open();
   const std::string target = "/api/points?metric=train.loss&runs=" + id("one");
   ASSERT_EQ(ask(target)["runs"][0]["points"].size(), 5U);
-  // As a resumed run does it: lines behind the checkpoint go, and come again, perhaps others.
+  // Like a resumed run: lines after the checkpoint are removed and written again, possibly with other values.
   folder_.write("one/metrics.jsonl", train_line(10, 5) + train_line(20, 4) + train_line(30, 3));
   EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["points"] == (Json{{10, 5}, {20, 4}, {30, 3}}); }));
-  // Cut and grown again between two looks.
+  // Truncated and grown again between two polls.
   folder_.write("one/metrics.jsonl",
                 train_line(10, 5) + train_line(20, 8) + train_line(30, 7) + train_line(40, 6) + train_line(50, 5));
   EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["points"].size() == 5; }));
@@ -298,7 +298,7 @@ TEST_F(BoardTest, NamesOfStrangersAreData) {
   EXPECT_EQ(get_once(board_->port(), "/").body.find("<img"), std::string::npos);
 }
 
-// A short training, as the program does it.
+// A short training run by the program itself.
 class TrainedBoardTest : public BoardTest {
  protected:
   void SetUp() override {
@@ -308,7 +308,7 @@ class TrainedBoardTest : public BoardTest {
     open();
   }
   std::string id() const { return id_of(folder_ / "runs/tiny"); }
-  // The lines of an answer.
+  // Returns the lines of an answer.
   std::vector<Json> asked(const Json& question, int* status = nullptr) const {
     const std::string body = question.dump();
     Client client(board_->port());
@@ -316,8 +316,8 @@ class TrainedBoardTest : public BoardTest {
         fmt::format("POST /api/ask HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                     "Content-Length: {}\r\n\r\n{}",
                     body.size(), body));
-    constexpr int waited = 60;  // a model may have to be opened first, on a busy machine
-    // A refusal tells its length and the connection stays; an answer ends with it.
+    constexpr int waited = 60;  // seconds; the model may have to be opened first, on a busy machine
+    // An error response has a length and keeps the connection open; an answer ends with the connection.
     client.read_enough(
         [](const std::string& text) {
           const std::size_t head = text.find("\r\n\r\n");
@@ -390,7 +390,7 @@ TEST_F(TrainedBoardTest, ShowsTheSlotsOfAMemory) {
   for (const Json& slot : memory["store"]["slots"]) met += slot["met"].get<std::int64_t>();
   EXPECT_GT(met, memory["in_use"].get<std::int64_t>()) << "tokens have merged into slots";
 
-  // Another memory is merged into it: its slots are told apart from those that were born here.
+  // After merging another memory, its slots are distinguished from those inserted here.
   how.texts = {"builtin:nature"};
   how.memory = folder_ / "other";
   read_texts(run, how);
@@ -428,13 +428,13 @@ TEST_F(TrainedBoardTest, AModelAnswersWithItsExperts) {
   const Json end = lines.back();
   ASSERT_EQ(end["kind"], "end");
   EXPECT_EQ(end["trace"]["tokens"].size(), lines[1]["prompt"].size() + 6);
-  // What came while it was written is what the trace shows.
+  // The experts streamed during generation are those in the trace.
   for (std::size_t t = 0; t < lines[2]["tokens"].size(); ++t) {
     EXPECT_EQ(lines[2]["tokens"][t][1][0][0], end["trace"]["tokens"][t]["layers"][1]["experts"][0]) << t;
   }
   EXPECT_EQ(asked(question).back()["text"], end["text"]) << "the same question has the same answer";
 
-  // Without the expert that the first token chose first.
+  // Without the top expert of the first token.
   const int strongest = end["trace"]["tokens"][0]["layers"][1]["experts"][0];
   Json without = question;
   without["off"] = {{"layer", 1}, {"expert", strongest}};
@@ -467,7 +467,7 @@ TEST_F(TrainedBoardTest, WhatCannotBeAskedIsTold) {
   EXPECT_EQ(told(with("max_tokens", 100000)), 400);
   EXPECT_EQ(told(with("off", {{"layer", -1}, {"expert", 0}})), 400);
   EXPECT_EQ(told(Json::array({1})), 400);
-  // What only the model can tell comes as a line.
+  // Errors that only the model can detect are sent as a line.
   const auto refused = [&](const Json& question) {
     const Json last = asked(question).back();
     EXPECT_EQ(last["kind"], "error");
@@ -478,7 +478,7 @@ TEST_F(TrainedBoardTest, WhatCannotBeAskedIsTold) {
   EXPECT_EQ(refused(with("memory", true)), "memory-missing");
   EXPECT_EQ(refused(with("prompt", "")), "prompt-empty");
   EXPECT_EQ(asked(good).back()["kind"], "end");
-  // A link in the run leads the readers of models out of the folder.
+  // A symbolic link in the run would lead the readers of models out of the folder.
   fs::rename(folder_ / "runs/tiny/checkpoints", folder_ / "elsewhere");
   fs::create_symlink(folder_ / "elsewhere", folder_ / "runs/tiny/checkpoints");
   EXPECT_EQ(refused(good), "link-broken");

@@ -1,4 +1,4 @@
-// A browser of the plainest kind: what is sent is given byte for byte, and what comes back is looked at as it stands.
+// A minimal HTTP client: requests are sent byte for byte, and responses are returned unparsed.
 #pragma once
 
 #include <arpa/inet.h>
@@ -40,7 +40,7 @@ class Client {
     }
   }
 
-  // Until `enough` says so, the other side ends, or the time is over; false in the last case.
+  // Reads until `enough` returns true, the peer closes, or the time is over; returns false in the last case.
   template <typename Enough>
   bool read_enough(const Enough& enough, std::chrono::milliseconds most = std::chrono::milliseconds(30000)) {
     const auto end = std::chrono::steady_clock::now() + most;
@@ -63,7 +63,7 @@ class Client {
     return read_enough([&](const std::string& text) { return text.find(words) != std::string::npos; }, most) &&
            text_.find(words) != std::string::npos;
   }
-  // One whole answer, which is then forgotten.
+  // One complete answer, which is then removed from the buffer.
   struct Answer {
     int status = 0;
     std::string head, body;

@@ -36,7 +36,7 @@ TEST(Curves, FewPointsOfManyKeepEndsAndPeaks) {
   EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](const XY& a, const XY& b) { return a.x < b.x; }));
   EXPECT_EQ(thinned(wave(300), 200).size(), 300U) << "few enough are all there";
   EXPECT_TRUE(thinned({}, 10).empty());
-  // All at one place: nothing to cut by, nothing lost, nothing endless.
+  // All points at one x: there is nothing to divide, and no infinite loop.
   EXPECT_LE(thinned(std::vector<XY>(1000, XY{5, 1}), 10).size(), 4U);
 }
 
@@ -149,7 +149,7 @@ TEST(JsonWalk, WhatIsNoObjectIsRefused) {
   EXPECT_FALSE(walk_json("{\"a\":" + std::string(100, '[') + std::string(100, ']') + "}", deep));
 }
 
-// The walk and the reader of whole files leave out the same lines and read the same numbers.
+// walk_json and the reader of whole files skip the same lines and read the same numbers.
 TEST(JsonWalk, LeavesOutWhatTheReaderOfWholeFilesLeavesOut) {
   const auto nested = [](int lists) {
     return "{\"a\":" + std::string(static_cast<std::size_t>(lists), '[') +

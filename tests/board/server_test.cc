@@ -1,4 +1,4 @@
-// The server alone: whom it answers, what it refuses, and that nobody can hold it up.
+// The HTTP server: which requests it answers, which it rejects, and that no client can block it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -35,7 +35,7 @@ struct Served {
     response.etag = "\"one\"";
     answer.respond(std::move(response));
   }
-  // The first `count` streams, once they are here: a client may see a stream's beginning a moment earlier.
+  // Returns the streams once there are `count`: a client may see the beginning of a stream slightly earlier.
   std::vector<std::shared_ptr<Stream>> wait_for_streams(std::size_t count) {
     for (;; std::this_thread::sleep_for(milliseconds(1))) {
       const std::lock_guard lock(mutex);
@@ -102,7 +102,7 @@ TEST(Server, WhatIsNoRequestIsRefused) {
   EXPECT_EQ(get_once(port, "/still").body, "/still \n");
 }
 
-// A page of another site whose name was made to lead here (DNS rebinding) sends its own name.
+// DNS rebinding: a page of another site whose name resolves to this machine sends its own host name.
 TEST(Server, AnswersOnlyToNamesOfThisMachine) {
   Served served;
   const int port = served.server.port();
@@ -151,7 +151,7 @@ TEST(Server, ARequestThatTricklesInIsGivenUp) {
   EXPECT_TRUE(client.read_enough([](const std::string&) { return false; }));
   EXPECT_TRUE(client.ended());
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
-  // The client sees the end of it a moment before the server has let go of it.
+  // The client sees the end slightly before the server has released the connection.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (served.server.connections() != 0 && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(milliseconds(1));
@@ -165,7 +165,7 @@ TEST(Server, ASlowReaderIsGivenUpAndHoldsNobodyUp) {
   Client slow(served.server.port(), 4096), quick(served.server.port());
   slow.send(line("GET /stream"));
   quick.send(line("GET /stream"));
-  // Whose stream is whose is not known: the one that ends is the one that is not read.
+  // The streams cannot be matched to clients: the one that ends is the one that is not read.
   std::vector<std::shared_ptr<Stream>> streams = served.wait_for_streams(2);
   ASSERT_TRUE(quick.read_until("text/event-stream"));
   const SharedText piece = shared_text(std::string(16 << 10, 'x'));
@@ -188,7 +188,7 @@ TEST(Server, ASlowReaderIsGivenUpAndHoldsNobodyUp) {
       if (stream) ++open;
     }
     slow_goes_on = open == 2;
-    // The quick reader gets the time it needs: on a busy machine it would otherwise fall behind as well.
+    // Waits for the fast reader: on a busy machine it would otherwise fall behind as well.
     for (int i = 0; i < 30000 && received < sent * piece->size(); ++i) std::this_thread::sleep_for(milliseconds(1));
   }
   EXPECT_FALSE(slow_goes_on) << "nothing that is not read may pile up";

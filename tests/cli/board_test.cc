@@ -1,4 +1,4 @@
-// The board in a real browser, with a real training going on beside it.
+// The board in a real browser during a real training.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
 
-// A board on FOLDER/runs, with what it printed.
+// A running `some board` on FOLDER/runs, with its output.
 class OpenBoard {
  public:
   explicit OpenBoard(const std::string& folder, std::vector<std::string> more = {})
@@ -70,7 +70,7 @@ TEST(BoardCommand, TellsWhatIsWrongWithWhatItWasGiven) {
   fs::create_directory(folder / "runs");
   EXPECT_TRUE(says(told({"board", "--host", "nonsense"}), Code::address_unusable, {"nonsense"}));
   EXPECT_TRUE(says(told({"board", "--port", "70000"}), Code::option_invalid, {"--port", "70000"}));
-  // One that is no address of this machine (RFC 5737): another port would not help.
+  // Not an address of this machine (RFC 5737): another port would not help.
   const CommandResult elsewhere = told({"board", "--host", "192.0.2.1"});
   EXPECT_TRUE(says(elsewhere, Code::address_unusable, {"192.0.2.1", "--host"}));
   EXPECT_EQ(elsewhere.err.find("--port"), std::string::npos) << elsewhere.err;

@@ -1,5 +1,4 @@
-// The program as its users meet it: exit codes, one clear line for every mistake, JSON alone on standard output,
-// signals.
+// The program from the user's side: exit codes, one clear line per error, JSON as the only standard output, signals.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -22,7 +21,7 @@ using Json = nlohmann::json;
 
 const std::string tiny = std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml";
 
-// One line on standard error that names the fault; nothing on standard output; nothing made in the folder.
+// Expects one line with the error on standard error, nothing on standard output, and nothing created in the folder.
 void expect_refused(const std::vector<std::string>& arguments, Code code, const std::vector<std::string>& words) {
   TemporaryFolder folder;
   const CommandResult result = run_command(folder.path(), arguments);
@@ -106,7 +105,7 @@ TEST(Cli, NumbersOutOfRangeAreRefused) {
   expect_refused({"train", tiny, "model.seq_len=1"}, Code::setting_out_of_range, {"model.seq_len"});
   expect_refused({"train", tiny, "data.train_stories=9223372036854775807"}, Code::setting_out_of_range,
                  {"builtin:stories", "100000000"});
-  // Zeros at its beginning do not make a number octal.
+  // Leading zeros do not make a number octal.
   TemporaryFolder folder;
   EXPECT_EQ(run_command(folder.path(), {"data", "stories", "--count", "010"}).out,
             run_command(folder.path(), {"data", "stories", "--count", "10"}).out);
@@ -198,7 +197,7 @@ TEST(Cli, PipesAndDevicesAreNoData) {
   }
 }
 
-// With less and less memory the program may get less and less far, but it always ends by itself.
+// With decreasing memory the program may fail earlier, but it always ends in an orderly way.
 TEST(Cli, OutOfMemoryIsOneLine) {
   TemporaryFolder folder;
   const std::string program = std::string("'") + SOME_BINARY_DIR + "/some'";
@@ -211,7 +210,7 @@ TEST(Cli, OutOfMemoryIsOneLine) {
     const int status = std::system(line.c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   };
-  // Below this its libraries are not even loaded, which is no matter of the program.
+  // Below this limit not even the libraries load, which is not under test.
   int least = 32;
   while (least < 8192 && run(least, "--version") != 0) least += 16;
   int failed = 0;
@@ -221,7 +220,7 @@ TEST(Cli, OutOfMemoryIsOneLine) {
     failed += code == 1;
   }
   EXPECT_GT(failed, 0) << "there was always enough memory";
-  // Training, which needs oneDNN and its kernels: without room for them it ends too, and not with another library.
+  // Training, which needs oneDNN and its kernels: without enough memory it also ends, and does not use another library.
   std::string right;
   for (int more = 320; more >= 0; more -= 32) {
     const int code =
@@ -229,10 +228,10 @@ TEST(Cli, OutOfMemoryIsOneLine) {
     const std::string told = read_file(folder / "err");
     EXPECT_TRUE(code == 0 || code == 1) << least + more << " MiB: " << code << told;
     if (code == 1) {
-      // For what the program asks itself, or for the stack of a thread.
+      // Either an allocation of the program failed, or the stack of a thread.
       const CommandResult result{code, "", told};
       EXPECT_TRUE(says(result, Code::out_of_memory) || says(result, Code::system_failed) ||
-                  told.find("memory") != std::string::npos)  // or the words of the loader of programs
+                  told.find("memory") != std::string::npos)  // or a message of the dynamic loader
           << told;
     } else if (code == 0) {
       const std::string model = read_file(folder / "run/checkpoints/step-2/model.safetensors");
@@ -307,7 +306,7 @@ TEST_F(Trained, TablesFitANarrowTerminal) {
     std::istringstream lines(result.out);
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count) {
-      // Columns, not bytes: what UTF-8 writes in several bytes takes one.
+      // Counts columns, not bytes: a UTF-8 character takes one column.
       const auto columns = std::count_if(line.begin(), line.end(),
                                          [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
       EXPECT_LE(columns, 80) << line;
@@ -325,7 +324,7 @@ TEST_F(Trained, GeneratesTheSameTextForTheSameSeed) {
   const Json out = Json::parse(first.out);
   ASSERT_EQ(out["samples"].size(), 2u);
   EXPECT_EQ(out["samples"][0]["text"].get<std::string>().rfind("Once upon", 0), 0u);
-  // A prompt's text does not depend on what else is generated beside it.
+  // The text for a prompt does not depend on the other texts in the batch.
   const Json alone = Json::parse(run_command(folder_->path(), {"generate", "run", "--prompt", "Once upon", "--seed",
                                                                "7", "--max-tokens", "20", "--json"})
                                      .out);
@@ -357,7 +356,7 @@ TEST_F(Trained, WrongGenerationIsRefused) {
   }
 }
 
-// seq_len is 64: the context slides, for what is read and for what is written.
+// seq_len is 64: the context window slides over the prompt and over generated text.
 TEST_F(Trained, LongTextsSlide) {
   const CommandResult result = run_command(
       folder_->path(), {"generate", "run", "--prompt", "A", "--max-tokens", "200", "--ignore-eos", "--json"});
@@ -371,7 +370,7 @@ TEST_F(Trained, LongTextsSlide) {
   ASSERT_EQ(read.code, 0) << read.err;
   EXPECT_EQ(read.out.rfind(story, 0), 0u);
   EXPECT_NE(read.err.find("tokens/s"), std::string::npos) << read.err;
-  // A trace reads a text at once.
+  // A trace reads the text in one pass.
   EXPECT_EQ(run_command(folder_->path(), {"trace", "run", "--prompt", story}).code, 2);
 }
 
@@ -386,7 +385,7 @@ TEST_F(Trained, PromptsComeFromStandardInput) {
       run_command(folder_->path(), {"generate", "run", "--file", "-", "--max-tokens", "4", "--json"}, two);
   ASSERT_EQ(whole.code, 0) << whole.err;
   EXPECT_EQ(Json::parse(whole.out)["samples"][0]["prompt"], "Once upon a time\n\nThe end");
-  // More prompts than grow side by side: each has its own number, so its text is the one it has among few.
+  // More prompts than fit a batch: each keeps its index, so its text is the same as with few prompts.
   std::string many;
   for (int i = 0; i < 40; ++i) many += "Once upon a time\n";
   const Json all = Json::parse(
@@ -411,10 +410,10 @@ TEST_F(Trained, ChatWorksWithoutATerminal) {
   EXPECT_NE(result.out.find("layer 0"), std::string::npos) << result.out;
   EXPECT_TRUE(fs::exists(*folder_ / "page.html"));
   EXPECT_EQ(result.out.find("never read"), std::string::npos);
-  // With temperature 0 the empty line and /again go on from the same text to the same end.
+  // With temperature 0 the empty line and /again continue from the same text to the same end.
   const std::size_t first = result.out.find("\n\n", 10) + 2, second = result.out.find("\n\n", first) + 2;
   EXPECT_EQ(result.out.substr(first, second - first), result.out.substr(second, second - first)) << result.out;
-  // Nothing typed is no error; a run that is not there is.
+  // Empty input is not an error; a missing run is.
   EXPECT_EQ(run_command(folder_->path(), {"chat", "run"}).code, 0);
   EXPECT_EQ(run_command(folder_->path(), {"chat", "nowhere"}).code, 2);
 }
@@ -430,7 +429,7 @@ TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
   const CommandResult result = run_command(folder_->path(), {"train", tiny, "--out", "run"});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result, Code::run_exists, {"run"}));
-  // Resuming a finished run is no error and changes nothing.
+  // Resuming a finished run is not an error and changes nothing.
   const std::string before = read_file(*folder_ / "run/metrics.jsonl");
   const CommandResult again = run_command(folder_->path(), {"train", "--resume", "run"});
   EXPECT_EQ(again.code, 0);
@@ -438,8 +437,8 @@ TEST_F(Trained, AFolderWithARunIsNotOverwritten) {
   EXPECT_EQ(read_file(*folder_ / "run/metrics.jsonl"), before);
 }
 
-// Signals: the step is finished, the run is saved, the exit code tells which signal, and the resumed run ends like one
-// never stopped.
+// On a signal the step is finished, the run is saved and the exit code names the signal; the resumed run ends like an
+// uninterrupted one.
 TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   const auto last = [](const std::string& run) {
     const auto all = list_checkpoints(run);
@@ -453,7 +452,7 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
     usleep(50000);
     command.signal(number);
     const CommandResult stopped = command.finish();
-    if (stopped.code == 0) continue;  // it was quicker than the signal
+    if (stopped.code == 0) continue;  // the run finished before the signal
     EXPECT_EQ(stopped.code, 128 + number) << stopped.err;
     if (number != SIGKILL) {
       EXPECT_NE(stopped.err.find("--resume"), std::string::npos);

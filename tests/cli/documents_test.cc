@@ -1,12 +1,12 @@
-// Every command line that the documents and the help show is run: those of README.md, docs/tutorial.md, docs/data.md,
-// docs/exchange.md and docs/json.md, from top to bottom, each document in a fresh folder, and the examples of every
+// Runs every command line shown in the documents and in the help: README.md, docs/tutorial.md, docs/data.md,
+// docs/exchange.md and docs/json.md from top to bottom, each document in a fresh folder, and the examples of every
 // command's help.
 //
-// A command line is an indented line, or one in a fenced block, that begins with a program's name. What a document does
-// not show but needs stands in comments that readers do not see:
-//   <!-- setup: COMMAND -->   run before what follows
-// `some` is a small script here that adds settings to the commands that would take long, so that a line runs exactly as
-// it stands, on a small model and little text.
+// A command line is an indented line, or a line in a fenced block, that begins with a program's name. Commands that a
+// document needs but does not show are in comments that readers do not see:
+//   <!-- setup: COMMAND -->   run before the lines that follow
+// `some` is a small script in these tests. It adds settings to commands that would take long, so that a line runs
+// exactly as written, on a small model and little text.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -68,7 +68,7 @@ struct Line {
   std::string text;
 };
 
-// What a line of a document would run; empty where it is none.
+// Returns the command in a line of a document; empty if the line is not a command.
 std::string command_in(std::string line) {
   if (line.starts_with("$ ")) line.erase(0, 2);
   static const std::set<std::string> programs = {"some",  "./quickstart", "./check", "export", "cmake",
@@ -99,7 +99,7 @@ std::vector<Line> lines_of(const std::string& path) {
   return out;
 }
 
-// A folder as the documents find it: the checkout's recipes, and a `some` on the path that is quick.
+// The environment that the documents assume: the checkout's recipes, and a fast `some` on the path.
 class Desk {
  public:
   Desk() {
@@ -143,7 +143,7 @@ void run_document(const Desk& desk, const std::string& name) {
   EXPECT_GT(shown, 0) << name << " shows no command";
 }
 
-// The two scripts of the checkout run for real but for what takes minutes: packages, compiling and the tests
+// The two scripts of the checkout really run, except for the parts that take minutes: packages, compiling and the tests
 // themselves.
 TEST(Documents, ReadmeRuns) {
   Desk desk;
@@ -165,8 +165,8 @@ TEST(Documents, DataGuideRuns) { run_document(Desk(), "docs/data.md"); }
 
 TEST(Documents, ExchangeGuideRuns) { run_document(Desk(), "docs/exchange.md"); }
 
-// docs/json.md: under each command a line that runs it with --json and a table of keys. The table and the object have
-// the same keys, but for those of which the table says "where": they are there only then.
+// docs/json.md has, for each command, a line that runs it with --json and a table of keys. The table and the object
+// have the same keys, except for keys described with "where", which are present only in that case.
 TEST(Documents, JsonIsAsDocumented) {
   if (!fs::exists(source + "/docs/json.md")) GTEST_SKIP() << "not written yet";
   const Desk desk;
@@ -203,7 +203,7 @@ TEST(Documents, JsonIsAsDocumented) {
       for (const auto& [key, value] : object.items()) seen.insert(key);
     } else if (std::regex_match(line, found, row)) {
       const std::string key = found[1];
-      if (key.find('.') != std::string::npos) continue;  // inside another
+      if (key.find('.') != std::string::npos) continue;  // nested inside another
       (found[2].str().find("where") == std::string::npos ? always : sometimes).insert(key);
     }
   }
@@ -211,7 +211,7 @@ TEST(Documents, JsonIsAsDocumented) {
   EXPECT_GE(objects, 15);
 }
 
-// The manual page holds every command's examples.
+// The manual page contains the examples of every command.
 TEST(Documents, ExamplesOfTheHelpRun) {
   const Desk desk;
   for (const char* line :

@@ -1,5 +1,4 @@
-// Going on from what there is, as users do it: a longer run, a new one from the weights of another, several texts in
-// turn.
+// Continuing from existing runs: a longer run, a new run from another run's weights, several texts one after another.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -99,7 +98,7 @@ TEST_F(GoOn, SeveralTextsInTurn) {
   EXPECT_NE(result.err.find("stage 3 (recipes) ends"), std::string::npos) << result.err;
   const CommandResult json = some({"train", "--resume", "runs/continual", "--json"});
   EXPECT_EQ(Json::parse(json.out)["stages"][2]["losses"].size(), 3u);
-  // Whatever looks at runs, looks at this one.
+  // Every command that reads runs accepts this one.
   for (const std::vector<std::string>& command :
        std::vector<std::vector<std::string>>{{"info", "runs/continual"},
                                              {"eval", "runs/continual"},

@@ -1,5 +1,5 @@
-// A memory as its user meets it: tending keeps its numbers as they are, names and links lead where they should, what is
-// measured on a text that it has read is told, and a run that may only be read can be read with.
+// A memory from the user's side: editing keeps its values unchanged, names and links resolve correctly, overlap with an
+// evaluation text is reported, and a read-only run can be used for reading.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -58,7 +58,7 @@ TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
   EXPECT_EQ(precision("merged"), Precision::fp32);
   EXPECT_EQ(some({"memory", "forget", "plain", "1", "-o", "empty"}).code, 0);
   EXPECT_EQ(precision("empty"), Precision::fp32);
-  // Learning on in less would round it; looking at it does not.
+  // Learning with lower precision would round it; showing it does not.
   const std::string before = read_file(*folder_ / "only-a");
   const std::vector<std::vector<std::string>> rounding{
       {"read", "runs/tiny", "b.txt", "--memory", "only-a", "--device", "cpu"},
@@ -91,7 +91,7 @@ TEST_F(MemoryCommands, ATextThatItHasReadIsToldOf) {
   EXPECT_EQ(other.err.find("warning"), std::string::npos) << other.err;
 }
 
-// Every command that only reads a run, in a folder where nothing can be written.
+// Runs every command that only reads a run, in a folder without write permission.
 void expect_readable(const std::string& folder, const TemporaryFolder& writable) {
   const std::vector<std::vector<std::string>> calls{
       {"eval", "runs/tiny"},
@@ -140,7 +140,7 @@ TEST_F(MemoryCommands, ARunThatMayOnlyBeReadIsRead) {
   };
   allow_writing(fs::perm_options::remove);
   expect_readable(folder.path(), writable);
-  // What has no other place than the run's folder says where it could go.
+  // A memory that would be saved in the run's folder is rejected with a hint to --memory.
   const CommandResult result = run_command(folder.path(), {"read", "runs/tiny", "b.txt"});
   EXPECT_EQ(result.code, 2);
   EXPECT_TRUE(says(result, Code::memory_not_kept, {"runs/tiny", "--memory"}));

@@ -1,4 +1,4 @@
-// Runs the program as a user does and keeps what it printed.
+// Runs the program as a user does and captures its output.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ struct CommandResult {
 
 class RunningCommand {
  public:
-  // Starts `some ARGS...` in `folder`, with `input` to read.
+  // Starts `some ARGS...` in `folder`, with `input` as standard input.
   RunningCommand(const std::string& folder, const std::vector<std::string>& arguments, const std::string& input = "") {
     out_ = scratch_ / "out";
     err_ = scratch_ / "err";
@@ -48,7 +48,7 @@ class RunningCommand {
     }
   }
   void signal(int number) const { kill(pid_, number); }
-  // Waits until standard error holds `text`; false when the program ended without it.
+  // Waits until standard error contains `text`; returns false if the program ended without it.
   bool wait_for(const std::string& text) const {
     for (int i = 0; i < 3000; ++i) {
       if (read(err_).find(text) != std::string::npos) return true;
@@ -59,7 +59,7 @@ class RunningCommand {
     }
     return false;
   }
-  std::string output() const { return read(out_); }  // so far
+  std::string output() const { return read(out_); }  // output so far
   CommandResult finish() const {
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -86,8 +86,8 @@ inline CommandResult run_command(const std::string& folder, const std::vector<st
   return RunningCommand(folder, arguments, input).finish();
 }
 
-// Whether one line on standard error is an error or a warning with this code, and has these words behind it: paths,
-// names and numbers, in any order.
+// True if one line on standard error is an error or a warning with this code, followed by these words (paths, names,
+// numbers) in any order.
 inline ::testing::AssertionResult says(const CommandResult& result, Code code,
                                        const std::vector<std::string>& words = {}) {
   std::istringstream lines(result.err);

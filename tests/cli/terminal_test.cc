@@ -1,4 +1,4 @@
-// The program in a terminal, and where its output cannot be written.
+// The program in a terminal, and with unwritable output.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <pty.h>
@@ -25,19 +25,19 @@ struct Seen {
   std::string shown;
 };
 
-// Something to type once a text is seen behind what was seen before.
+// Keys to type once `when` appears after the previous match.
 struct Typed {
   std::string when, keys;
-  std::size_t then = 0;  // and so many bytes more were shown
+  std::size_t then = 0;  // and this number of further bytes was shown
 };
 
-// What `some ARGUMENTS` sends to a terminal of that many columns, while somebody types.
+// Returns the output of `some ARGUMENTS` in a terminal with this many columns, while keys are typed.
 Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsigned short columns,
                    const std::vector<Typed>& typed = {}) {
   winsize size{24, columns, 0, 0};
   int terminal = -1;
   const pid_t child = forkpty(&terminal, nullptr, nullptr, &size);
-  if (child < 0) {  // to go on would be to kill process -1, which is all of them
+  if (child < 0) {  // continuing would kill process -1, which means all processes
     ADD_FAILURE() << "there is no terminal to be had: " << std::strerror(errno);
     return {};
   }
@@ -51,7 +51,7 @@ Seen in_a_terminal(const std::string& folder, const std::string& arguments, unsi
   std::size_t next = 0, from = 0;
   for (;;) {
     pollfd waiting{terminal, POLLIN, 0};
-    if (poll(&waiting, 1, 60000) == 0) kill(child, SIGKILL);  // it waits for what this test will never type
+    if (poll(&waiting, 1, 60000) == 0) kill(child, SIGKILL);  // the program waits for input that this test never types
     const ssize_t got = read(terminal, piece, sizeof piece);
     if (got <= 0) break;
     seen.shown.append(piece, static_cast<std::size_t>(got));
@@ -111,7 +111,7 @@ TEST(Terminal, ControlCWhileTextIsReadEndsAtOnceAndLeavesNoRun) {
   EXPECT_FALSE(std::filesystem::exists(folder / "runs/long"));
 }
 
-// What strangers wrote must not act on the terminal of whoever reads it.
+// Text from untrusted sources must not control the reader's terminal.
 TEST(Terminal, ControlCharactersAreWrittenOut) {
   TemporaryFolder folder;
   const std::string recipe = folder.write("sly.toml", "title = \"a\\u001b[2Jb\\u202ec\\u009bd\"\n" +
@@ -120,10 +120,10 @@ TEST(Terminal, ControlCharactersAreWrittenOut) {
   EXPECT_EQ(code, 0) << shown;
   EXPECT_NE(shown.find("a\\x1b[2Jb\\u202ec\\x9bd"), std::string::npos) << shown;
   EXPECT_EQ(shown.find('\x1b'), std::string::npos) << shown;
-  // In a pipe or a file every byte is as it is.
+  // In a pipe or a file every byte is unchanged.
   const CommandResult piped = run_command(folder.path(), {"info", "sly.toml"});
   EXPECT_NE(piped.out.find("a\x1b[2Jb"), std::string::npos) << piped.out;
-  // Messages are one line everywhere.
+  // Messages are always one line.
   const CommandResult refused = run_command(folder.path(), {"train", "no\nsuch\x1b[31m.toml"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_NE(refused.err.find("no\\nsuch\\x1b[31m.toml"), std::string::npos) << refused.err;
@@ -137,16 +137,16 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
   const char* const term = std::getenv("TERM");
   const std::string term_before = term != nullptr ? term : "";
   ASSERT_EQ(setenv("TERM", "xterm", 1), 0);
-  // The end of a story would be an end of the answer, and then there is nothing left to stop. Keys are typed at a
-  // prompt only: before it the terminal still belongs to the line discipline, which keeps an end of file to itself.
+  // --ignore-eos: an end-of-document token would end the answer before it can be stopped. Keys are typed only at a
+  // prompt: before it the terminal still belongs to the line discipline, which consumes an end of file.
   const auto [code, shown] = in_a_terminal(folder.path(), "chat run --max-tokens 1000000 --ignore-eos", 80,
                                            {{"> ", "Once upon a time\r"},         // an answer without end ...
-                                            {"Once upon a time\r\n", "\003", 1},  // ... that is stopped once it began
-                                            // The prompt begins a line; "> " alone may be part of an answer.
+                                            {"Once upon a time\r\n", "\003", 1},  // ... that is stopped after it began
+                                            // The prompt starts a line; "> " elsewhere may be part of an answer.
                                             {"stopped)\r\n> ", "/tokens 3\r"},
-                                            {"\n> ", "half a li\003"},       // a line given up
-                                            {"\n> ", "\r"},                  // goes on from the last text
-                                            {"goes on)\r\n> ", "\033[A\r"},  // the line before: /tokens 3
+                                            {"\n> ", "half a li\003"},       // a discarded line
+                                            {"\n> ", "\r"},                  // continues from the last text
+                                            {"goes on)\r\n> ", "\033[A\r"},  // the previous line: /tokens 3
                                             {"\n> ", "/settings\r"},
                                             {"at most 3 tokens", ""},
                                             {"\n> ", "\004"}});
@@ -177,7 +177,7 @@ TEST(Terminal, AResultThatCannotBeWrittenIsAFailure) {
   }
 }
 
-// A closed descriptor must not be given to a file of the run, and nobody reading along is no reason to stop.
+// A closed descriptor must not be reused for a file of the run, and closed output is no reason to stop.
 TEST(Terminal, TrainingDoesNotDependOnWhoReadsAlong) {
   TemporaryFolder folder;
   ASSERT_EQ(in_a_shell(folder.path(), "train " + tiny + " --out plain >out 2>err"), 0);

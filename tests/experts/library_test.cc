@@ -115,7 +115,7 @@ TEST(Library, ElementsStandWhereTheContractSays) {
 TEST(Library, DefaultDoesNotDependOnWhereAnExpertStartsInItsBlock) {
   LibrarySpec spec = small("default");
   spec.d_model = 3;
-  spec.d_ffn = 5;  // 15 numbers an expert: every remainder by 4 occurs
+  spec.d_ffn = 5;  // 15 numbers per expert: every remainder modulo 4 occurs
   spec.experts = 9;
   const LayerLibrary library = make(spec);
   const RandomStream w1 = library_stream(7, 0, LibraryMatrix::w1);
@@ -160,7 +160,7 @@ TEST(Library, SparseValuesAreNormalWhereTheyAreKept) {
   EXPECT_NEAR(static_cast<double>(within) / static_cast<double>(kept.size()), 0.6827, 0.01);
 }
 
-// The zeros are chosen for each entry alike, and differently in each column.
+// Every entry is equally likely to be zero, and each column is drawn separately.
 TEST(Library, SparseZerosAreSpreadEvenly) {
   LibrarySpec spec = small("sparse");
   spec.d_model = 400;
@@ -181,7 +181,7 @@ TEST(Library, SparseZerosAreSpreadEvenly) {
       patterns.insert(pattern);
     }
   }
-  EXPECT_GT(patterns.size(), 1300u);                             // of 12870 possible ones, 1600 draws meet about 1505
+  EXPECT_GT(patterns.size(), 1300u);  // 1600 draws hit about 1505 of the 12870 possible patterns
   for (const int count : dropped) EXPECT_NEAR(count, 800, 120);  // 6 standard deviations
 }
 
@@ -206,7 +206,7 @@ TEST(Library, SparseFollowsThePriorities) {
   }
 }
 
-// Largest deviation of the shorter side's Gram matrix from the identity.
+// Returns the largest deviation of the shorter side's Gram matrix from the identity.
 double gram_error(const float* matrix, int rows, int cols) {
   const bool tall = rows >= cols;
   const int count = tall ? cols : rows, length = tall ? rows : cols;
@@ -248,7 +248,7 @@ TEST(Library, OrthogonalMatricesAreOrthonormal) {
   }
 }
 
-// A second way to the same Q: Householder reflections in long double, signs fixed by diag R. Q is unique, so they must
+// Computes Q independently: Householder reflections in long double, signs fixed by diag R. Q is unique, so both must
 // agree.
 std::vector<long double> householder_q(const std::vector<float>& a, int tall, int wide) {
   std::vector<long double> r(a.begin(), a.end()), q(static_cast<std::size_t>(tall) * tall, 0.0L);
@@ -312,8 +312,8 @@ TEST(Library, OrthogonalIsTheQOfTheGaussianWithPositiveDiagonal) {
   }
 }
 
-// The order of roundings that orthogonal.h fixes, one number at a time: what a GPU thread does. The bits must be the
-// same.
+// Computes the same in the order of roundings fixed by orthogonal.h, one number at a time, as a GPU thread does. The
+// bits must be the same.
 void orthogonalize_plainly(std::vector<float>& matrix, int rows, int cols) {
   const int tall = std::max(rows, cols), wide = std::min(rows, cols);
   const auto at = [&](int i, int c) -> std::size_t {
@@ -368,7 +368,7 @@ TEST(Library, OrthogonalFollowsTheFixedOrderToTheBit) {
   }
 }
 
-// A matrix that is nearly singular is the hard case of Gram-Schmidt.
+// A nearly singular matrix is the hard case of Gram-Schmidt.
 TEST(Library, NearlyDependentColumnsBecomeOrthonormalToo) {
   const int rows = 60, cols = 40;
   std::vector<float> matrix(rows * cols);
@@ -477,8 +477,8 @@ TEST(Library, HashSeesOneBitAndEveryExchange) {
   }
 }
 
-// Checkpoints name the library by this hash. If one of these changes, every saved run loses its experts: never change
-// them.
+// Checkpoints identify the library by this hash. If one of these changes, every saved run loses its experts: never
+// change them.
 TEST(Library, GoldenHashes) {
   const std::map<std::string, std::uint64_t> golden = {
       {"default", 1446961516583467986ull},

@@ -1,4 +1,4 @@
-// The key store on the GPU against the CPU: the same sums and the same movement, and the same bits when repeated.
+// Compares the key store on the GPU with the CPU: same sums and same movement, and bit-identical when repeated.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -14,10 +14,10 @@ struct Case {
   std::string name;
   CaseShape shape;
   KeySettings settings;
-  int slots = 0;             // choices a token really has; 0: top_k
-  double taking_part = 1.0;  // share of the tokens with a target
+  int slots = 0;             // choices per token; 0: top_k
+  double taking_part = 1.0;  // fraction of the tokens with a target
   double fraction = 1.0;
-  double same_choice = 0.0;  // share of the tokens that choose like the first one, as padding does
+  double same_choice = 0.0;  // fraction of the tokens that choose like the first one, as padding does
   double beta = 0.005;
   int steps = 3;
 };
@@ -166,7 +166,7 @@ Result on_cpu(const KeyState& state, const KeySums& sums) {
   return out;
 }
 
-// Each step in two micro-batches of unequal size.
+// Runs each step in two micro-batches of unequal size.
 Result run(const Case& test, const std::string& device) {
   const auto ctx = make_context(device, "fp32");
   const CaseShape& shape = test.shape;
@@ -186,7 +186,7 @@ Result run(const Case& test, const std::string& device) {
   return on_cpu(state, sums);
 }
 
-// Layers with choices of their own, each updated `steps` times, all of them together or one by one.
+// Runs layers with different choices, each updated `steps` times, all in one launch or one by one.
 std::vector<Result> run_layers(const Case& test, int layers, bool together) {
   const auto ctx = make_context("cuda", "fp32");
   const CaseShape& shape = test.shape;
@@ -262,7 +262,7 @@ TEST_P(CudaKeys, RepeatsBitForBit) {
 }
 
 TEST_P(CudaKeys, LayersTogetherMoveAsOneByOne) {
-  constexpr int layers = 14;  // more than one launch takes
+  constexpr int layers = 14;  // more than fit into one launch
   Case test = GetParam();
   test.shape.tokens = std::min(test.shape.tokens, 700);
   const std::vector<Result> together = run_layers(test, layers, true), single = run_layers(test, layers, false);

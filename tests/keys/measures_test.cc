@@ -10,7 +10,7 @@ namespace {
 TEST(Measures, GiniOfKnownVectors) {
   EXPECT_NEAR(gini({1, 1, 1, 1}), 0.0, 1e-15);
   EXPECT_NEAR(gini({0, 0, 0, 7}), 0.75, 1e-15);    // (E-1)/E
-  EXPECT_NEAR(gini({3, 1, 2}), 2.0 / 9.0, 1e-15);  // (-2*1 + 0*2 + 2*3) / (3*6), whatever the order
+  EXPECT_NEAR(gini({3, 1, 2}), 2.0 / 9.0, 1e-15);  // (-2*1 + 0*2 + 2*3) / (3*6), in any order
   EXPECT_EQ(gini({0, 0, 0}), 0.0);
   EXPECT_EQ(gini({}), 0.0);
   EXPECT_EQ(gini({5}), 0.0);

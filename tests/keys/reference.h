@@ -1,5 +1,5 @@
-// The key update of spec 4 written down once more, token by token and pair by pair in double precision, without any of
-// the sums. Slow and obvious: every setting is compared with it.
+// Reference implementation of the key update (spec 4), token by token and pair by pair in double precision, without any
+// of the sums. Slow and simple: every setting is compared with it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace some::test {
 
 using Row = std::vector<double>;
 
-struct Step {  // what one forward pass gave
+struct Step {  // result of one forward pass
   std::vector<Row> queries;
   std::vector<std::vector<int>> choices;
   std::vector<Row> gates;

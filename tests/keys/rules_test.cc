@@ -1,5 +1,5 @@
-// The declarations of the rules: every setting is declared, and whatever is declared reaches the plan, which is all
-// that the sums and the update are given.
+// Tests the declarations of the rules: every setting is declared, and every declared setting reaches the plan, on which
+// the sums and the update depend exclusively.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int layers = 3;
 
-// Every rule acts, so that no setting is without effect because of another.
+// Settings under which every rule acts, so that no setting is hidden by another.
 KeySettings busy() {
   KeySettings settings;
   settings.alpha_floor = 0.001;
@@ -33,7 +33,7 @@ KeySettings busy() {
   return settings;
 }
 
-// What a run of forty steps gives its sums and updates.
+// Returns the plans of forty steps for their sums and updates.
 std::vector<KeyPlan> all_plans(const KeySettings& settings) {
   std::vector<KeyPlan> plans;
   std::int64_t update = 0;
@@ -68,7 +68,7 @@ TEST(Rules, EverySettingReachesThePlan) {
   }
 }
 
-// Settings that are not declared could be set by nobody: set back one by one, the declared ones are all there are.
+// An undeclared setting could not be set by users. Resetting the declared ones one by one must reset everything.
 TEST(Rules, EverySettingIsDeclared) {
   KeySettings changed, plain;
   changed = busy();
@@ -83,7 +83,7 @@ TEST(Rules, EverySettingIsDeclared) {
   EXPECT_TRUE(changed == plain) << "a rule has a setting that it does not declare";
 }
 
-// A step can be played again where nothing changes from step to step, and only there.
+// A step can be replayed if nothing changes between steps, and only then.
 TEST(Rules, PlansRepeatWhereNothingChanges) {
   const auto plan = [](const KeySettings& settings, std::int64_t step) {
     return plan_update(settings, {3, 1, step, step + 1, static_cast<double>(step) / 1000});

@@ -1,4 +1,4 @@
-// The additive sums of a step: right, the same however the step is cut, and the sample for rebirth.
+// Additive sums of a step: correct, independent of the split into micro-batches, and the sample for rebirth.
 #include "core/error.h"
 #include "core/threads.h"
 #include "support.h"
@@ -66,7 +66,7 @@ TYPED_TEST(KeySumsTest, AreThoseOfTheTokensHoweverTheStepIsCut) {
   }
 }
 
-// What no rule reads is neither kept nor added up; the rest is the same without it.
+// Sums that no rule reads are neither kept nor computed; the others are the same without them.
 TYPED_TEST(KeySumsTest, OnlyWhatARuleReadsIsCollected) {
   CaseShape shape;
   KeySettings still;

@@ -1,4 +1,4 @@
-// Random cases for the key store, and the way between plain vectors and tensors.
+// Random cases for the key store, and conversion between plain vectors and tensors.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -55,10 +55,10 @@ inline KeyState copy_of(const KeyState& state) {
 
 struct CaseShape {
   int tokens = 40, experts = 9, top_k = 3, d_model = 12;
-  bool some_idle = true;  // the last expert is chosen by nobody, where k leaves room for that
+  bool some_idle = true;  // no token chooses the last expert, if k leaves room for that
 };
 
-// Queries of length 1 and distinct choices that favour low expert numbers, so that usage is uneven.
+// Returns queries of length 1 and distinct choices that favor low expert numbers, so that usage is uneven.
 inline Step random_step(const CaseShape& shape, std::uint64_t seed, int number) {
   const RandomStream stream = random_stream(seed, "test.step." + std::to_string(number));
   std::uint64_t next = 0;
@@ -90,7 +90,7 @@ inline Step random_step(const CaseShape& shape, std::uint64_t seed, int number) 
   return step;
 }
 
-// The plan of a step's update, with the step's own beta and random numbers.
+// Returns the plan of a step's update, with the step's own beta and random numbers.
 inline KeyPlan plan_of(const KeySettings& settings, const KeyState& state, const Step& step) {
   KeyPlan plan = plan_update(settings, {.update = state.steps + 1});
   plan.fraction = step.fraction;
@@ -100,7 +100,7 @@ inline KeyPlan plan_of(const KeySettings& settings, const KeyState& state, const
   return plan;
 }
 
-// The store under test in precision T, fed with the same steps as the reference.
+// The store under test in precision T, receiving the same steps as the reference.
 template <typename T>
 class Store {
  public:
@@ -138,7 +138,7 @@ class Store {
                  targets ? &targets : nullptr);
   }
 
-  // The step in pieces of `piece` tokens (0: at once).
+  // Adds the step in chunks of `piece` tokens (0: all at once), then updates.
   void update(const Step& step, std::int64_t piece = 0) {
     const std::int64_t tokens = static_cast<std::int64_t>(step.queries.size());
     clear_key_sums(*ctx, sums);

@@ -1,4 +1,4 @@
-// Every setting of the key update, alone and together, against the token-by-token reference.
+// Compares every setting of the key update, separately and combined, with the token-by-token reference.
 #include <functional>
 #include <set>
 
@@ -9,7 +9,7 @@
 namespace some::test {
 namespace {
 
-// Strong rules and an early decay, so that every rule visibly moves keys within a few steps.
+// Strong rules and an early decay, so that every rule moves keys visibly within a few steps.
 KeySettings strong() {
   KeySettings settings;
   settings.alpha = 0.05;
@@ -94,7 +94,7 @@ TYPED_TEST(KeyUpdate, EverySettingAlone) {
   }
 }
 
-// A setting that changed nothing would pass the comparison above without being tested.
+// A setting without effect would pass the comparison above untested.
 TEST(KeyUpdateTest, EverySettingMakesADifference) {
   const Store<double> plain = follow<double>({}, strong(), 1.0, false, 6, "plain");
   for (const Variation& variation : variations()) {
@@ -127,7 +127,7 @@ TYPED_TEST(KeyUpdate, Shapes) {
   }
 }
 
-// Three hundred random combinations of everything.
+// 300 random combinations of all settings.
 TEST(KeyUpdateTest, Combinations) {
   for (std::uint64_t number = 0; number < 300; ++number) {
     const RandomStream stream = random_stream(number, "test.combination");
@@ -167,7 +167,7 @@ TEST(KeyUpdateTest, Combinations) {
   }
 }
 
-// topk_warmup: routing by one choice with sums that have room for k.
+// topk_warmup: routing with one choice, in sums with room for k.
 TYPED_TEST(KeyUpdate, FewerChoicesThanSlots) {
   for (const Usage usage : {Usage::ema, Usage::cumulative, Usage::flux}) {
     CaseShape wide, narrow;
@@ -186,7 +186,7 @@ TYPED_TEST(KeyUpdate, FewerChoicesThanSlots) {
   }
 }
 
-// The keys a step ends with do not depend on how it was cut into micro-batches, beyond rounding.
+// The keys after a step do not depend on its split into micro-batches, beyond rounding.
 TYPED_TEST(KeyUpdate, MicroBatchesChangeNothing) {
   for (const Variation& variation : variations()) {
     KeySettings settings = strong();

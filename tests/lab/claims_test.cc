@@ -1,5 +1,5 @@
-// Claims and their parts: bounds, seeds, what is missing, and that docs/claims.md says of the numbers in the documents
-// what the report says of runs that have exactly those numbers.
+// Claims and their parts: bounds, seeds, missing data. The verdicts in docs/claims.md must match those of the report
+// for runs with exactly the numbers in the documents.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -30,7 +30,7 @@ std::string line_of(const std::string& text, const std::string& begin) {
   return at == std::string::npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
 }
 
-// What a run ended with.
+// Final values of a run.
 struct Ending {
   double loss = 0;
   std::optional<double> bits = {}, headline = {}, gini = {}, gini_before = {}, seconds = {};
@@ -99,13 +99,13 @@ TEST_F(LabClaims, APartIsHeldSeedBySeed) {
   for (int seed = 0; seed < 3; ++seed) {
     const double other = base[static_cast<std::size_t>(seed)];
     run("study-experts-32-k4", seed, {.loss = other});
-    run("knob-router-mlp", seed, {.loss = other - 0.01});                       // better in every seed
-    run("knob-topk-warmup", seed, {.loss = other + 0.01});                      // worse in every seed
-    run("knob-beta-anneal", seed, {.loss = other + (seed == 1 ? 0.1 : -0.1)});  // in two of three
-    run("knob-warmup", seed, {.loss = other});                                  // just as good is not better
+    run("knob-router-mlp", seed, {.loss = other - 0.01});                       // better for every seed
+    run("knob-topk-warmup", seed, {.loss = other + 0.01});                      // worse for every seed
+    run("knob-beta-anneal", seed, {.loss = other + (seed == 1 ? 0.1 : -0.1)});  // for two of three seeds
+    run("knob-warmup", seed, {.loss = other});                                  // equal is not better
   }
   const std::string text = markdown();
-  // The spread of the seeds is ten times these differences, and is the same on both sides.
+  // The deviation between seeds is ten times these differences, and the same on both sides.
   EXPECT_TRUE(holds(text,
                     "| A lower loss | loss of knob-router-mlp against study-experts-32-k4 | below 0 | -0.0100 "
                     "(-0.0100 to -0.0100) | as claimed, 3 seeds |"))
@@ -113,7 +113,7 @@ TEST_F(LabClaims, APartIsHeldSeedBySeed) {
   EXPECT_TRUE(holds(text, "+0.0100 (+0.0100 to +0.0100) | not as claimed, 3 seeds |"));
   EXPECT_TRUE(holds(text, "-0.0333 (-0.1000 to +0.1000) | in 2 of 3 seeds |"));
   EXPECT_TRUE(holds(text, "+0.0000 (+0.0000 to +0.0000) | not as claimed, 3 seeds |"));
-  // Every claim that can be asked has its line at the head of them all.
+  // Every claim that can be evaluated has a line in the summary table.
   EXPECT_TRUE(holds(text, "](#claim-knob-router-mlp) | **As claimed.** |"));
   EXPECT_TRUE(holds(text, "](#claim-knob-topk-warmup) | **Not as claimed.** |"));
   EXPECT_TRUE(
@@ -126,17 +126,17 @@ TEST_F(LabClaims, GainTimeAndWhatIsMissing) {
   run("study-experts-32-k4", 1, {.loss = 3.2, .seconds = 0.100});
   run("knob-full", 0, {.loss = 2.5});
   run("knob-lora", 0, {.loss = 2.9, .seconds = 0.105});
-  run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111});  // seed 2 of the others: their mean
+  run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111});  // the other side has no seed 2: its mean is used
   std::string text = markdown();
   EXPECT_TRUE(holds(text, "below -0.05 | -0.1500 (-0.2000 to -0.1000) | as claimed, 2 seeds |")) << text;
   EXPECT_TRUE(holds(text, "above 0.5 times | 0.27 times (0.20 to 0.33) | not as claimed, 2 seeds |")) << text;
   EXPECT_TRUE(holds(text, "below 1.1 times | 1.08 times (1.05 to 1.11) | in 1 of 2 seeds |")) << text;
-  // Full training, of which a part is a share, has one seed; the others have two.
+  // Full training, the reference of the gain, has one seed; the others have two.
   EXPECT_TRUE(holds(text, "](#claim-knob-lora) | **In part as claimed, with one seed of some runs.** |"));
-  // Nothing is known of the time of a step: as far as it was measured.
+  // Step times are missing: the verdict is limited to what was measured.
   EXPECT_TRUE(holds(text, "time of a step of knob-full against knob-lora | above 1 times | – | not measured |"));
   EXPECT_TRUE(holds(text, "](#claim-knob-full) | **As claimed, as far as it was measured, with one seed each.** |"));
-  // Nor do the clocks of two devices say anything of each other.
+  // Times on two devices are not comparable.
   run("knob-lora", 0, {.loss = 2.9, .seconds = 0.105}, "cuda");
   run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111}, "cuda");
   text = markdown();
@@ -156,7 +156,7 @@ TEST_F(LabClaims, ThePublishedNumberStandsBesideIt) {
   EXPECT_TRUE(holds(text, "| claim | 1 | 0.1017 | 2.2233 | 3.1560 |")) << "published, as trained here, real tokens";
 }
 
-// Every recipe that a claim names is there, and every claim has a criterion.
+// Every recipe named by a claim exists, and every claim has a criterion.
 TEST_F(LabClaims, EveryClaimCanFail) {
   for (const Claim& claim : load_report_texts(recipes).claims) {
     for (const auto& names : {claim.runs, claim.controls, claim.along}) {
@@ -195,14 +195,14 @@ TEST_F(LabClaims, PartsThatDoNotFitAreBadInput) {
   EXPECT_ERROR(load_report_texts(folder_ / "recipes"), Code::name_taken, "a");
 }
 
-// A row of the documents: a recipe and what they say of its runs, as it stands there. Where three seeds are not told
-// one by one, "A ± B" is taken as A - B, A and A + B, and "A to B" as A, the middle and B.
+// A row of the documents: a recipe and the published values of its runs, exactly as written. If three seeds are not
+// listed separately, "A ± B" is read as A - B, A and A + B, and "A to B" as A, the midpoint and B.
 struct Documented {
   const char* recipe;
-  const char* loss;         // over real tokens
+  const char* loss;         // over non-padding tokens
   const char* padded = "";  // the validation loss as trained
   const char* gini = "";    // of the middle layer
-  const char* bits = "";    // a byte
+  const char* bits = "";    // bits per byte
 };
 const Documented documented[] = {
     {"mvp-v2", "3.399 3.394 3.417", "2.3926 2.3874 2.4040", "0.512 0.506 0.431"},
@@ -347,22 +347,22 @@ std::vector<double> numbers_in(const std::string& text) {
   return {out.at(0) - deviation, out.at(0), out.at(0) + deviation};
 }
 
-// What is broken into lines is found all the same.
+// Joins lines, so that wrapped text is found.
 std::string in_one_line(const std::string& path) {
   return std::regex_replace(read_file(path), std::regex("\\s+"), " ");
 }
 
-// docs/claims.md has a line for every claim, and says of it what the report says of runs with the documents' numbers.
+// docs/claims.md has a line for every claim, with the same verdict as the report for runs with the documents' numbers.
 TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
   const std::string docs = std::string(SOME_SOURCE_DIR) + "/docs/";
   const std::string results = in_one_line(docs + "results.md") + in_one_line(docs + "results-early.md");
   const auto told = [&](const Documented& row, const std::string& text) {
-    // Seeds stand in one cell, in a list with commas, or in rows of their own.
+    // Seeds are in one cell, in a list separated by commas, or in separate rows.
     if (holds(results, text) || holds(results, std::regex_replace(text, std::regex(" "), ", "))) return;
     std::istringstream each(text);
     for (std::string one; each >> one;) EXPECT_TRUE(holds(results, " " + one)) << row.recipe << ": " << one;
   };
-  // Milliseconds a step; what is held against each other was measured in one session.
+  // Milliseconds per step; values that are compared were measured in one session.
   const std::map<std::string, double> step_ms{{"mod-shift", 8.18},
                                               {"dense-match", 4.21},
                                               {"study-experts-32-k4", 7.32},
@@ -379,7 +379,7 @@ TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
       Ending ending{.loss = losses[seed]};
       if (seed < padded.size()) ending.headline = padded[seed];
       if (seed < gini.size()) ending.gini = gini[seed];
-      // Only their mean is told; of one text and vocabulary they go with the loss.
+      // Only their mean is published; for one text and vocabulary they are proportional to the loss.
       if (*row.bits != '\0') ending.bits = std::stod(row.bits) * losses[seed] / losses[losses.size() / 2];
       if (const auto found = step_ms.find(row.recipe); found != step_ms.end()) ending.seconds = found->second / 1000;
       run(row.recipe, static_cast<int>(seed), ending);
@@ -390,7 +390,7 @@ TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
                     "the baseline 7.32 and 7.26 ms, every other step 7.29 and 7.22, half of the tokens 7.19 and 7.25, "
                     "LoRA 12.37 and 12.38, full training 14.42 and 14.40, two experts of 1,536 6.49, the router of two "
                     "layers 7.88."));
-  // v7, with Gini after the first epoch and after the last.
+  // v7, with Gini after the first and after the last epoch.
   const double clamped[3][3] = {{2.3462, 0.843, 0.703}, {2.3507, 0.887, 0.918}, {2.3366, 0.815, 0.755}};
   for (int seed = 0; seed < 3; ++seed) {
     const auto& [loss, before, after] = clamped[seed];

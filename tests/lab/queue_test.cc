@@ -1,4 +1,4 @@
-// The queue: skipping, going on, failing, stopping.
+// The queue: skipping, resuming, failing, stopping.
 #include "lab/queue.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ TEST_F(Queue, BuildsTheMemoryThatARecipeAsksFor) {
     EXPECT_FALSE(entry.result.memory->stopped);
     EXPECT_TRUE(fs::exists(folder_of(entry.name) + "/memory.safetensors"));
   }
-  // Without checkpoints nothing can be read: what is there stays as it is.
+  // Without checkpoints nothing can be read: existing files stay unchanged.
   fs::remove_all(folder_of("one") + "/checkpoints");
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
 }
@@ -90,19 +90,19 @@ TEST_F(Queue, SkipsWhatIsFinished) {
             (Lines{"one: already done", "two: already done", "three: done"}));
   EXPECT_EQ(fs::last_write_time(folder_of("one") + "/metrics.jsonl"), written);
   const auto found = find_runs(options_.runs);
-  ASSERT_EQ(found.size(), 3U);  // the cache beside them is no run
+  ASSERT_EQ(found.size(), 3U);  // the cache folder is not a run
   EXPECT_EQ(found[0].name, "one");
   EXPECT_EQ(found[0].state, RunState::finished);
-  // A finished run whose checkpoints were removed to save room is not trained again over its results.
+  // A finished run whose checkpoints were removed to save space is not trained again over its results.
   fs::remove_all(folder_of("one") + "/checkpoints");
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
   EXPECT_EQ(fs::last_write_time(folder_of("one") + "/metrics.jsonl"), written);
-  // Nor is one that stopped early.
+  // Neither is a run that stopped early.
   const auto stopped = run_queue(plan({"patient"}), {});
   ASSERT_TRUE(stopped[0].result.stopped_early);
   fs::remove_all(folder_of("patient") + "/checkpoints");
   EXPECT_EQ(outcomes(run_queue(plan({"patient"}), {})), (Lines{"patient: already done"}));
-  // Without the line that a run's end leaves, it cannot be known to have ended.
+  // Without the line written at the end of a run, it cannot be recognized as finished.
   fs::remove(folder_of("one") + "/timing.jsonl");
   EXPECT_EQ(run_state(folder_of("one")), RunState::interrupted);
 }
@@ -116,7 +116,7 @@ TEST_F(Queue, InterruptingLosesNothing) {
   run_queue(plan({"one", "two"}), {});
   const std::string whole = read_file(folder_of("two") + "/metrics.jsonl");
   options_.runs = folder_ / "again";
-  // Every step of the queue is a place where it may be stopped.
+  // The queue may be stopped at every step.
   std::vector<QueueEntry> entries;
   int sittings = 0;
   do {
@@ -162,7 +162,7 @@ TEST_F(Queue, GoesOnWhenOneFails) {
 }
 
 TEST_F(Queue, ARunIsTrainedByOneProcessAtATime) {
-  // A second queue that comes while the first is at a run, and a file the first left half written when it was killed.
+  // A second queue starts while the first trains a run, and a file is left incomplete by a killed process.
   Lines second;
   QueueHooks hooks;
   hooks.train.step = [&](const TrainProgress& progress) {
@@ -181,7 +181,7 @@ TEST_F(Queue, ARunIsTrainedByOneProcessAtATime) {
 
 TEST_F(Queue, GoesOnWhereItsOwnNoteCannotBeWritten) {
   run_queue(plan({"one"}), {});
-  // A folder in its place stands for whatever keeps the file from being written; a full disk does so for failures too.
+  // A folder in place of the file prevents writing it, like a full disk, which may also affect the record of failures.
   fs::remove(folder_of("one") + "/lab.json");
   fs::create_directories(folder_of("one") + "/lab.json");
   fs::create_directories(folder_of("wild") + "/lab.json");
@@ -196,7 +196,7 @@ TEST_F(Queue, OtherSettingsInTheSameFolderAreAnError) {
   const auto entries = run_queue(plan({"one"}), {});
   EXPECT_EQ(outcomes(entries), (Lines{"one: failed"}));
   EXPECT_NE(entries[0].message.find("train.max_steps = 2 (0)"), std::string::npos) << entries[0].message;
-  // The machine may be another.
+  // Machine settings may differ.
   options_.overrides = {"train.max_steps=2", "train.threads=2"};
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
 }
@@ -205,7 +205,7 @@ TEST_F(Queue, RanksShareRunsInTeams) {
   options_.overrides = {"train.accumulate=2", "train.batch=4"};
   run_queue(plan({"all-of-them"}), {});
   const std::string alone = options_.runs;
-  // Four ranks for three runs and one that fails on all of its ranks: on one rank each, on two, on all.
+  // Four ranks for three runs and one that fails on all of its ranks: with one, two and four ranks per run.
   for (const int each : {1, 2, 4}) {
     options_.runs = folder_ / fmt::format("on-{}", each);
     if (each == 4) options_.overrides = {"train.accumulate=4", "train.batch=2"};
@@ -301,9 +301,9 @@ TEST_F(Queue, PlansSeedsScalesAndText) {
 }
 
 TEST_F(Queue, AFolderOfRunsThatCannotBeReadIsAnError) {
-  EXPECT_TRUE(find_runs(options_.runs, {}).empty());  // there is none yet
+  EXPECT_TRUE(find_runs(options_.runs, {}).empty());  // does not exist yet
   run_queue(plan({"one"}), {});
-  // One that cannot be looked at is told, and hides no other.
+  // An unreadable run is reported and hides no other run.
   fs::create_symlink("not mounted", folder_of("two"));
   std::vector<LogMessage> warnings;
   const Log log([&](const LogMessage& message) { warnings.push_back(message); });

@@ -1,4 +1,4 @@
-// A report of runs with known numbers: the right cells, in both formats, and in a browser.
+// A report of runs with known numbers: the expected cells in both formats, and in a browser.
 #include "lab/report.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ json layer(int number, double gini, double entropy) {
           {"deaths", 0}};
 }
 
-// Two epochs of ten steps; 4 stories of 32 positions, 62 real tokens among the 4 * 31 that are predicted.
+// Two epochs of ten steps; 4 documents of 32 positions, 62 non-padding tokens among the 4 * 31 predicted positions.
 std::string metrics(double shift) {
   std::string out;
   const auto add = [&](const json& line) { out += line.dump() + "\n"; };
@@ -135,7 +135,7 @@ bool holds(const std::string& text, const std::string& part) { return text.find(
 TEST_F(LabReport, PublishedStandsBesideReproduced) {
   const Report report = make_report(index_, {}, options_);
   EXPECT_EQ(report.runs, 1U);
-  // Epoch 1: training 2.5 against 2.4, validation 2.0 (the mean of batches, as published) against 2.1.
+  // Epoch 1: training 2.5 against 2.4, validation 2.0 (mean over batches, as published) against 2.1.
   EXPECT_TRUE(holds(
       report.markdown,
       "| 1 | 2.4000 | 2.5000 | +0.1000 | 2.1000 | 2.0000 | -0.1000 | 8.17 | 7.39 | -0.78 | 0.500 | 0.510 | +0.010 |"))
@@ -146,7 +146,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.html,
                     "<td class=\"number\">2</td><td class=\"number first\">1.6000</td><td "
                     "class=\"number\">1.5000</td><td class=\"number\">-0.1000</td>"));
-  // Real tokens beside the padded loss: half of the positions are text.
+  // Loss over non-padding tokens next to the padded loss: half of the positions are text.
   EXPECT_TRUE(holds(report.markdown, "| 2 | 20 | 2.0000 | 7.39 | 0.5000 | 1.0010 | 50.0 % | 0.520 |"));
   EXPECT_TRUE(holds(report.markdown, "here it is 1.0000, **0.1000 above** (+11.1 %)"));
   EXPECT_TRUE(holds(report.markdown, "It is one run against one run"));
@@ -162,7 +162,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "| working memory, MiB | – | 1,229 |"));
   EXPECT_TRUE(holds(report.markdown, "2 layers of 16, 2 heads, rows of 32 tokens; 8 experts of 16, 1 a token"));
   EXPECT_TRUE(holds(report.markdown, "the perplexity of told is 2.72 with padding and 7.39 over text"));
-  // Checkpoints and key positions may have been removed: the run is still done, and what is missing is said.
+  // Checkpoints and key positions may have been removed: the run is still done, and missing parts are reported.
   EXPECT_TRUE(holds(report.markdown, "| done | 0.0"));
   EXPECT_FALSE(holds(report.markdown, "This run is not finished"));
   EXPECT_TRUE(holds(report.markdown, "Usage histogram and key map: left out"));
@@ -180,7 +180,7 @@ TEST_F(LabReport, SeedsGiveMeanAndSpread) {
       << report.markdown;
   EXPECT_TRUE(holds(report.markdown, "| told-seed2 | 2 |"));
   EXPECT_TRUE(holds(report.markdown, "| done, 3 seeds |"));
-  // A table of many spreads fits because each may be broken before its sign, and only there.
+  // A table with many spreads fits because each may be broken before its sign, and only there.
   EXPECT_TRUE(
       holds(report.html,
             "<td class=\"number\"><span class=\"part\">1.5000</span> <span class=\"part\">± 0.0200</span></td>"));
@@ -190,7 +190,7 @@ TEST_F(LabReport, SeedsGiveMeanAndSpread) {
 }
 
 TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
-  // Losses over real tokens: 2.04, 2.06 for the claim, then 2.02, 2.00 and 1.60 for two controls.
+  // Losses over non-padding tokens: 2.04, 2.06 for the claim, then 2.02, 2.00 and 1.60 for two controls.
   told("a4-warm", 0.02, {});
   told("a4-warm-seed1", 0.03, {"seed=1"});
   told("control-no-ffn", 0.01, {});
@@ -206,19 +206,19 @@ TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
             "chance) and 0.4500 nats worse than control-dense-4x (more than chance). **Not as claimed, with one seed "
             "of some runs.**"))
       << report.markdown;
-  // Its sizes are not those of the recipe of that name: the title tells the real ones.
+  // Its sizes differ from the recipe of that name: the title shows the actual ones.
   EXPECT_TRUE(
       holds(report.markdown,
             "| [control-dense-4x](#run-control-dense-4x) | control-dense-4x: 2 layers of 16, 8 experts of 16, 1 "
             "a token | control | 1 | 1.6000 | -0.4500 |"))
       << report.markdown;
-  // Words between backticks in the index are code, in both formats.
+  // Words between backticks in the index are code in both formats.
   told("a1", 0, {});
   told("a4", 0, {});
   EXPECT_TRUE(holds(make_report(index, {}, options_).html, "<code>some lab run main --seeds 3</code>"));
 }
 
-// Of the six backbones the lowest is named, whichever it is, and the claim is held to it.
+// The lowest of the six backbones is named, whichever it is, and the claim is compared with it.
 TEST_F(LabReport, TheLowestLossIsThatOfTheLowest) {
   fs::remove_all(folder_ / "runs/told");
   told("a4", 0.02, {});
@@ -249,7 +249,7 @@ TEST_F(LabReport, ARunOfAnotherTextIsNoReplay) {
   EXPECT_FALSE(holds(report.markdown, "+0.1000"));
 }
 
-// What stands in report.toml is checked when it is read.
+// report.toml is validated when it is read.
 TEST_F(LabReport, TextsThatDoNotFitAreBadInput) {
   const auto refused = [&](const std::string& text, Code code, const std::vector<std::string>& values) {
     folder_.write("recipes/report.toml", text);
@@ -314,7 +314,7 @@ TEST_F(LabReport, NamesThatLeadNowhereAreBadInput) {
 
 TEST_F(LabReport, ARunThatIsGoingOnIsShownAsFarAsItIs) {
   const std::string whole = metrics(0);
-  folder_.write("runs/told/metrics.jsonl", whole.substr(0, whole.size() - 20));  // a line half written
+  folder_.write("runs/told/metrics.jsonl", whole.substr(0, whole.size() - 20));  // an incomplete line
   fs::remove(folder_ / "runs/told/timing.jsonl");
   Report report = make_report(index_, {}, options_);
   EXPECT_TRUE(holds(report.markdown, "This run is not finished"));
@@ -325,7 +325,7 @@ TEST_F(LabReport, ARunThatIsGoingOnIsShownAsFarAsItIs) {
 
 TEST_F(LabReport, PublishedNumbersAreThoseOfTheRecipeAsItStands) {
   const std::string recipe = read_file(folder_ / "recipes/told.toml");
-  // The first epoch is 0.9 off, the last 0.1.
+  // The first epoch differs by 0.9, the last by 0.1.
   folder_.write("recipes/told.toml", std::string(recipe).replace(recipe.find("2.1, 0.9"), 8, "1.1, 0.9"));
   const std::string text = make_report(index_, {}, options_).markdown;
   EXPECT_TRUE(holds(text, "| 1.1000 | 2.0000 | +0.9000 |")) << text;
@@ -361,7 +361,7 @@ TEST_F(LabReport, SamplesOutliveTheirCheckpoint) {
   EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "Sample text: none, since no checkpoint is in"));
 }
 
-// Every number of every [published] table of the project stands in a line of its run, whether or not it was run.
+// Every number of every [published] table of the project is in a line of its run, whether or not the run was done.
 TEST_F(LabReport, EveryPublishedNumberHasItsRow) {
   const SeriesIndex index = load_series_index(std::string(SOME_SOURCE_DIR) + "/recipes/index.toml");
   const std::string text = make_report(index, {options_.runs + "/told"}, options_).markdown;

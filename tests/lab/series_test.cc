@@ -1,5 +1,5 @@
-// The index of series, and every recipe of the project: each is read, checked, and compared with what its report
-// printed.
+// The index of series, and every recipe of the project: each is read, validated, and compared with the numbers printed
+// in its report.
 #include "lab/series.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(Recipes, EveryOneIsReadAndCommented) {
     EXPECT_EQ(recipe.name, name);
     EXPECT_FALSE(recipe.title.empty()) << name;
     EXPECT_TRUE(read_file(path).starts_with("# ")) << name << " says in a comment where it comes from";
-    // What a run folder keeps reads back as the same run.
+    // The recipe saved in a run folder is read back as the same run.
     EXPECT_TRUE(write_recipe(parse_recipe(write_recipe(recipe), path, {})) == write_recipe(recipe)) << name;
   }
 }
@@ -84,7 +84,7 @@ TEST(Recipes, PublishedNumbersAgreeWithThemselves) {
       EXPECT_GE(epoch.epoch, 1) << name;
       EXPECT_LE(epoch.epoch, recipe.train.epochs) << name;
       const auto has = [&](const char* key) { return epoch.values.count(key) > 0; };
-      // A mistyped digit shows: perplexity is the exponential of the validation loss, as printed (both are rounded).
+      // Detects typos: perplexity is the exponential of the validation loss, as printed (both are rounded).
       if (has("val") && has("ppl")) {
         EXPECT_NEAR(std::exp(epoch.values.at("val")), epoch.values.at("ppl"), 0.0061)
             << name << " epoch " << epoch.epoch;
@@ -142,7 +142,7 @@ TEST(Recipes, DefaultIsTheReferenceOfEveryKey) {
   const std::string text = read_file(recipes_folder + "/default.toml");
   const Recipe defaults;
   for (const RecipeKey& key : recipe_keys()) {
-    // The comment the program would write stands right above the key; the value may be any.
+    // The comment written by the program is directly above the key; the value may differ.
     const std::string expected = fmt::format("# {}\n#   {}; default {}\n{} = ", key.meaning, key.wants(),
                                              key.write(key.get(defaults)), key.name);
     EXPECT_NE(text.find(expected), std::string::npos)

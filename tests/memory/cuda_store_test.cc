@@ -1,4 +1,4 @@
-// The store on the GPU against the CPU: the same choices and numbers, and the same bits when repeated.
+// Compares the store on the GPU with the CPU: same choices and numbers, and bit-identical when repeated.
 #include <numeric>
 
 #include "memory/mixture.h"
@@ -64,14 +64,14 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaStore, testing::ValuesIn(store_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// A width for which the product is made of three products of rounded numbers; one alone would be off by 1e-4.
+// At this width the product is computed from three products of rounded numbers; a single one would be off by 1e-4.
 TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   auto ctx = make_context("cuda", "fp32");
   const StreamShape shape{2, 150, 512, 40, 1.0, 0.0};
   MemorySettings settings;
   settings.slots = 150;
-  settings.match = 2;  // every position has a slot of its own
+  settings.match = 2;  // every position gets its own slot
   Store store = make_store(*ctx, settings, mean_tensor(shape));
   const std::vector<Window> stream = make_stream(shape, 3);
   read_window(*ctx, settings, store, stream[0], 0);
@@ -96,7 +96,7 @@ TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
   EXPECT_GT(compared, 100);
 }
 
-// So many slots that a block of the search takes several tiles of them.
+// Enough slots that a block of the search processes several tiles.
 TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   auto gpu = make_context("cuda", "fp32");
@@ -110,7 +110,7 @@ TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
         wanted = make_store(*exact, settings, mean_tensor(shape));
   std::int64_t place = 0;
   for (Window window : make_stream(shape, 13)) {
-    if (place == 4 * shape.positions) {  // a few queries will do for the last
+    if (place == 4 * shape.positions) {  // a few queries suffice for the last window
       window.states.resize(150);
       window.targets.resize(150);
       window.nll.resize(150);
@@ -125,8 +125,8 @@ TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
 
 class GpuReading : public testing::TestWithParam<const char*> {};
 
-// As a text is read: what windows have in common is made once, and the lessons do not wait for what is mixed beside
-// them. The numbers are those of one window after the other.
+// Reads as a text is read: shared data of the windows is computed once, and updates do not wait for the concurrent
+// mixing. The results equal those of one window after another.
 TEST_P(GpuReading, WindowsTogetherGiveTheSameBits) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   const StoreCase one = case_named(GetParam());
@@ -150,7 +150,7 @@ TEST_P(GpuReading, WindowsTogetherGiveTheSameBits) {
   Tensor queries = ctx->scratch(states.shape(), DType::f32);
   make_queries(*ctx, states, store.mean, queries);
   std::vector<Tensor> mixed;
-  // Some at a time, so that a store is also taken up half full.
+  // In chunks, so that the search also starts from a partly filled store.
   for (std::size_t first = 0; first < windows.size(); first += 5) {
     const std::size_t last = std::min(windows.size(), first + 5);
     const std::int64_t begin = windows[first].begin;
@@ -203,7 +203,7 @@ TEST_P(CudaSlotWeights, AgreeWithTheCpu) {
     Tensor weights = Tensor::zeros({states.dim(0), store.reach}, DType::f32, ctx->device);
     slot_weights(*ctx, store, one.settings, queries, say.to(ctx->device), weights);
     const std::vector<double> all = read_vector(weights);
-    Row padded;  // the two may reach differently far into the empty slots
+    Row padded;  // the two may have different ranges of empty slots
     for (std::int64_t r = 0; r < states.dim(0); ++r) {
       for (std::int64_t m = 0; m < one.settings.slots; ++m)
         padded.push_back(m < store.reach ? all[static_cast<std::size_t>(r * store.reach + m)] : 0.0);

@@ -1,14 +1,14 @@
-// The slots that hold a token, as the CPU finds them: all of them and no other, listed for a window or looked up.
+// Tests that the CPU finds exactly the slots that hold a token, both with a list per window and by direct lookup.
 #include "memory/holders_cpu.h"
 #include "support.h"
 
 namespace some::test {
 namespace {
 
-constexpr std::int64_t slots = 2500, entries = 5, reach = 2309;  // three pieces of the list, the last not whole
+constexpr std::int64_t slots = 2500, entries = 5, reach = 2309;  // three pieces of the list, the last one partial
 constexpr std::int32_t tokens = 40;
 
-// Every slot holds so many of its entries, from none to all, and no token twice.
+// Returns a store whose slots have different numbers of used entries, from none to all, without duplicate tokens.
 Store filled_store(Context& ctx, const MemorySettings& settings) {
   const RandomStream stream = random_stream(5, "test.holders");
   Store store = make_store(ctx, settings, Tensor::zeros({3}, DType::f64));
@@ -51,7 +51,7 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   settings.values = values;
   const Store store = filled_store(*ctx, settings);
   Tensor targets = Tensor::empty({positions}, DType::i32);
-  // Some without a target, many twice, one that no slot holds, and far from all that are held.
+  // Some without a target, many twice, one held by no slot, and most held tokens not among them.
   for (std::int64_t t = 0; t < positions; ++t)
     targets.data<std::int32_t>()[t] = t % 7 == 1 ? -1 : static_cast<std::int32_t>(t * 3 % tokens);
   targets.data<std::int32_t>()[positions - 1] = tokens + 3;

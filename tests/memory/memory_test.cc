@@ -1,4 +1,4 @@
-// A memory with its texts: reading, the file, stopping and going on, forgetting, merging.
+// Memories with their texts: reading, the file, stopping and resuming, forgetting, merging.
 #include "memory/memory.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ struct Fixture {
     bind_to_model(out, *model, tokenizer, "runs/some");
     return out;
   }
-  // A text that repeats itself here and there.
+  // Returns a text with repetitions.
   static std::vector<std::int32_t> words(int count, std::uint64_t seed) {
     const RandomStream stream = random_stream(seed, "words");
     std::vector<std::int32_t> out;
@@ -92,7 +92,7 @@ bool same(const Memory& a, const Memory& b) {
   return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
 }
 
-// What holds for a store in one piece and for one in parts.
+// Tests run for a store with one partition and with several.
 class Divided : public testing::TestWithParam<int> {
  public:
   static MemorySettings small_settings() {
@@ -126,7 +126,7 @@ TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
   EXPECT_LT(mixed, frozen);  // the text repeats itself, and the model is untrained
   EXPECT_EQ(memory.texts.size(), 1u);
   EXPECT_EQ(memory.texts[0].tokens, text);
-  // The twin is what the model gives without a memory at all.
+  // The frozen loss equals that of the model without a memory.
   double alone = 0;
   MemoryReader(*fixture.model, nullptr, false)
       .read(text, {0, 1, 333, 20, windows_at_once(*fixture.ctx, fixture.model->config())}, [&](auto windows, auto) {
@@ -136,7 +136,7 @@ TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
   EXPECT_EQ(alone, frozen);
 }
 
-// Documents that are read by themselves are predicted as if each were a text of its own.
+// Documents that are read separately are predicted as if each were its own text.
 TEST(Reading, NoContextReachesBackOverABorder) {
   Fixture fixture;
   const std::int32_t border = 2;
@@ -171,7 +171,7 @@ TEST(Reading, NoContextReachesBackOverABorder) {
   }
   EXPECT_GT(different, 20u);
 
-  // In larger windows as token by token, and what is kept says so.
+  // Larger windows give the same losses as reading token by token, with the border in the settings of the memory.
   MemorySettings settings = small_settings();
   settings.border = border;
   Memory memory = fixture.memory(settings);
@@ -214,12 +214,12 @@ TEST_P(Divided, StoppedAndReadOnGivesTheSameBits) {
   require_model(resumed, folder.file("m"), *other.model, other.tokenizer);
   EXPECT_EQ(learn_text(*other.model, resumed, "a", text, 4000, {}), 4000);
   EXPECT_TRUE(same(whole, resumed));
-  // Read to its end: nothing is read again.
+  // Read to its end already: nothing is read again.
   EXPECT_EQ(learn_text(*other.model, resumed, "a", text, 4000, {}), 4000);
   EXPECT_TRUE(same(whole, resumed));
 }
 
-// On a GPU the model is a pass ahead of the lessons, but for a reading that has only one pass.
+// On a GPU the model runs one pass ahead of the updates, except if the reading has a single pass.
 TEST(GpuReading, APassAheadGivesTheSameBits) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   Fixture fixture(3, 2, "cuda");
@@ -246,7 +246,7 @@ TEST(GpuReading, APassAheadGivesTheSameBits) {
   EXPECT_EQ(losses[0], losses[1]);
   EXPECT_TRUE(same_bits(memories[0].store, memories[1].store));
   EXPECT_TRUE(same_bits(assigned_slots[0], assigned_slots[1]));
-  // One that is told to stop leaves nothing behind that the next would run into.
+  // A stopped reading leaves nothing behind that would disturb the next one.
   Memory stopped = fixture.memory(small_settings());
   const std::int64_t first =
       MemoryReader(*fixture.model, &stopped, true).read(text, {0, 1, end, window, together}, [](auto, auto) {
@@ -286,7 +286,7 @@ TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   learn_text(*fixture.model, without, "c", c, 300, {});
   EXPECT_FALSE(same(all, without));
   EXPECT_TRUE(same(without_text(*fixture.model, all, 1, {}), without));
-  // Also of what came with another memory.
+  // The same for texts that came with another memory.
   Memory other = fixture.memory(small_settings()), merged = fixture.memory(small_settings()),
          others_left = fixture.memory(small_settings()), left = fixture.memory(small_settings());
   learn_text(*fixture.model, other, "b", b, 400, {});
@@ -309,7 +309,7 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   EXPECT_EQ(refinement_passes(all), 0);
   save_memory(all, folder.file("unsettled"));
   const Memory unsettled = load_memory(*fixture.ctx, folder.file("unsettled"));
-  // What is stopped on the way changes nothing.
+  // A stopped pass changes nothing.
   std::int64_t most = 0;
   EXPECT_FALSE(refine(*fixture.model, all, [&](std::int64_t done, std::int64_t of) {
     EXPECT_EQ(of, 499 + 2999);
@@ -318,7 +318,7 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   }));
   EXPECT_GE(most, 1000);
   EXPECT_TRUE(same(all, unsettled));
-  // Round after round is the same whether or not it was kept in a file between, and for any number of threads.
+  // Repeated passes give the same result whether or not the memory was saved in between, and for any number of threads.
   EXPECT_TRUE(refine(*fixture.model, all, {}));
   EXPECT_FALSE(same_bits(all.store, unsettled.store));
   save_memory(all, folder.file("m"));
@@ -329,12 +329,12 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   EXPECT_TRUE(refine(*other.model, resumed, {}));
   EXPECT_TRUE(same(all, resumed));
   EXPECT_EQ(refinement_passes(all), 2);
-  // Everything that was read has a home, but for tokens that a full slot could not take.
+  // Everything that was read is assigned, except tokens that did not fit into a full slot.
   const std::vector<double> counts = read_vector(all.store.counts);
   const double held = std::accumulate(counts.begin(), counts.end(), 0.0);
   EXPECT_LE(held, 499 + 2999);
   EXPECT_GT(held, 0.5 * (499 + 2999));
-  // It can read on, and forget: what is left is settled as it would have been.
+  // It can read more, and forget: the rest is refined as it would have been without the text.
   learn_text(*fixture.model, all, "c", c, 300, {});
   EXPECT_EQ(refinement_passes(all), 0);
   learn_text(*fixture.model, without, "a", a, 500, {});
@@ -350,7 +350,7 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
                                 }),
                    without));
   EXPECT_EQ(last, total);
-  // Nor would it have settled because of a text that it never read.
+  // Nor would a text that it never read have caused a refinement.
   refine(*fixture.model, all, {});
   EXPECT_TRUE(same(without_text(*fixture.model, all, 2, {}), resumed));
   Memory only = fixture.memory(small_settings());
@@ -375,7 +375,7 @@ TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
   merge(*fixture.ctx, both, second);
   EXPECT_EQ(both.texts.size(), 2u);
   EXPECT_GE(slots_in_use(both), slots_in_use(first));
-  // The second text is known better than before.
+  // The second text is predicted better than before.
   const auto loss = [&](Memory& memory) {
     double sum = 0;
     MemoryReader(*fixture.model, &memory, false).read(b, {0, 1, 300, 20, 1}, [&](auto windows, auto) {
@@ -385,7 +385,7 @@ TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
     return sum;
   };
   EXPECT_LT(loss(both), loss(first));
-  // Merged with itself a memory has every slot's count doubled, and no other slot.
+  // A memory merged with itself doubles every slot's count and has no other slots.
   Memory twice = first;
   twice.store.keys = first.store.keys.clone();
   twice.store.counts = first.store.counts.clone();
@@ -399,13 +399,13 @@ TEST(Merging, KeepsTheStrongAndKnowsTheTexts) {
   for (const double count : read_vector(first.store.counts)) before += count;
   for (const double count : read_vector(twice.store.counts)) after += count;
   EXPECT_EQ(after, 2 * before);
-  // Another model's.
+  // A memory of another model.
   Fixture stranger(9);
   Memory foreign = stranger.memory(small_settings());
   EXPECT_ERROR(merge(*fixture.ctx, both, foreign), Code::memory_mismatch, both.model, foreign.model);
 }
 
-// There is room: nothing is lost, and what was in one part is in many.
+// There is room: nothing is lost, and the content of one partition spreads over many.
 TEST(Merging, FillsPartsThatHaveNotBegun) {
   const Folder folder;
   Fixture fixture;
@@ -430,7 +430,7 @@ TEST(Merging, FillsPartsThatHaveNotBegun) {
   save_memory(first, folder.file("m"));
   Memory loaded = load_memory(*fixture.ctx, folder.file("m"));
   EXPECT_TRUE(same(loaded, first));
-  learn_text(*fixture.model, loaded, "c", Fixture::words(300, 8), 300, {});  // it goes on
+  learn_text(*fixture.model, loaded, "c", Fixture::words(300, 8), 300, {});  // it can read more
   EXPECT_GE(held(loaded), both);
 }
 
@@ -457,7 +457,7 @@ TEST_P(Divided, PruningEmptiesTheWeak) {
   EXPECT_EQ(slots_in_use(memory), used - weak);
   const std::vector<double> counts = read_vector(memory.store.counts), values = read_vector(memory.store.values);
   for (std::size_t m = 0; m < counts.size(); ++m) EXPECT_EQ(counts[m] > 0, values[m] >= 0);
-  learn_text(*fixture.model, memory, "b", Fixture::words(300, 8), 300, {});  // it goes on
+  learn_text(*fixture.model, memory, "b", Fixture::words(300, 8), 300, {});  // it can read more
 }
 
 TEST(MemoryFile, BelongsToItsModel) {
@@ -487,10 +487,10 @@ TEST(MemoryFile, ALinkLeadsToWhatIsWritten) {
   EXPECT_TRUE(fs::is_symlink(folder.file("near")));
   EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("disk/real")), memory));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path / "disk"), fs::directory_iterator()), 1);
-  // Another program that writes what the link leads to is met all the same.
+  // A file written by another program through the link is detected too.
   save_memory(fixture.memory(small_settings()), folder.file("disk/real"));
   EXPECT_ERROR(keeper.save(memory), Code::memory_not_kept);
-  // A link that leads nowhere is left as it is: the disk may come back.
+  // A dangling link is left unchanged: the disk may come back.
   fs::create_symlink("not mounted/memory", folder.file("away"));
   EXPECT_ERROR(save_memory(memory, folder.file("away")), Code::link_broken, folder.file("away"));
   EXPECT_TRUE(fs::is_symlink(folder.file("away")));
@@ -510,7 +510,7 @@ TEST(MemoryFile, TellsItsPrecisionAndItsFiles) {
   EXPECT_EQ(precision_of(folder.file("exact")), Precision::f64);
 }
 
-// Memories were written before slots could hold several tokens or leave them to others.
+// Files written before slots could hold several tokens or be merged on eviction.
 TEST(MemoryFile, OfOldHasOneTokenASlotAndNoHeirs) {
   MemorySettings settings = small_settings();
   settings.values = 1;
@@ -547,7 +547,7 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
   Memory memory = fixture.memory(small_settings());
   const std::vector<std::int32_t> text = Fixture::words(300, 5);
   learn_text(*fixture.model, memory, "a", text, 300, {});
-  // The probability of each target by the whole distribution is what the losses say.
+  // The losses equal the probability of each target under the whole distribution.
   const std::vector<std::int32_t> row(text.begin(), text.begin() + 30);
   const Batch batch = rows_batch({row}, 40, false);
   Context& ctx = *fixture.ctx;

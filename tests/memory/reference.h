@@ -1,4 +1,5 @@
-// The memory once more, as plain as it can be said (spec 8): one position, one slot at a time, in double precision.
+// Reference implementation of the memory (spec 8), as plain as possible: one position and one slot at a time, in double
+// precision.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +18,9 @@ struct PlainMemory {
   MemorySettings settings;
   Row mean;
   std::vector<Row> keys;
-  std::vector<std::vector<std::pair<std::int64_t, double>>> held;  // of each slot: tokens and tallies
+  std::vector<std::vector<std::pair<std::int64_t, double>>> held;  // per slot: tokens and their counts
   Row usage, weights;
-  std::vector<Row> centres;  // of the parts that have begun: sums of what they took in
+  std::vector<Row> centres;  // centroids of the active partitions: sums of their queries
 
   PlainMemory(const MemorySettings& how, Row middle) : settings(how), mean(std::move(middle)) {
     const auto slots = static_cast<std::size_t>(settings.slots);
@@ -31,7 +32,7 @@ struct PlainMemory {
   }
 
   std::size_t partition_size() const { return keys.size() / static_cast<std::size_t>(settings.parts); }
-  // The parts that a query looks into, nearest first.
+  // Returns the partitions that a query searches, nearest first.
   std::vector<std::size_t> looked(const Row& q) const {
     std::vector<std::pair<double, std::size_t>> near;
     for (std::size_t p = 0; p < centres.size(); ++p) {
@@ -45,7 +46,7 @@ struct PlainMemory {
     }
     return out;
   }
-  // The slots that a query meets, in their order.
+  // Returns the slots that a query is compared with, in order.
   std::vector<std::size_t> seen_from(const Row& q) const {
     std::vector<std::size_t> out;
     for (std::size_t part : looked(q)) {
@@ -77,7 +78,7 @@ struct PlainMemory {
     for (std::size_t m = 0; m < held.size(); ++m) out.push_back(count(m));
     return out;
   }
-  // As a store lays them out: an entry of all slots beside each other.
+  // In the layout of a store: all slots of one entry contiguous.
   Row values() const {
     return laid_out(-1, [](const auto& one) { return static_cast<double>(one.first); });
   }
@@ -118,7 +119,7 @@ struct PlainMemory {
   }
   double log_count(std::size_t slot) const { return settings.counts * std::log(count(slot)); }
 
-  // Losses of the mixture; targets below 0 are passed over (their loss stays).
+  // Returns losses of the mixture; targets below 0 are skipped (their loss is unchanged).
   Row read(const std::vector<Row>& states, const std::vector<std::int32_t>& targets, Row nll) {
     for (std::size_t t = 0; t < states.size(); ++t) {
       if (targets[t] < 0) continue;
@@ -143,7 +144,7 @@ struct PlainMemory {
     for (double& u : usage) u *= 1 - settings.decay;
     std::vector<std::vector<std::pair<Row, std::int64_t>>> hits(keys.size());
     std::vector<std::pair<Row, std::int64_t>> misses;
-    std::vector<std::pair<std::size_t, Row>> taken;  // by parts
+    std::vector<std::pair<std::size_t, Row>> taken;  // by partition
     for (std::size_t t = 0; t < states.size(); ++t) {
       if (targets[t] < 0) continue;
       const Row q = query(states[t]);
@@ -175,14 +176,15 @@ struct PlainMemory {
       }
       usage[m] += more;
     }
-    std::vector<std::size_t> order, births;  // slots, and which of the misses take them
+    std::vector<std::size_t> order, births;  // slots, and the misses that take them
     std::vector<bool> gone(keys.size(), false);
     for (std::size_t j = 0; j < misses.size(); ++j) {
       std::size_t best = keys.size();
       for (const std::size_t part : looked(misses[j].first)) {
         for (std::size_t m = part * partition_size(); m < (part + 1) * partition_size(); ++m) {
           if (gone[m]) continue;
-          const bool equal = best < keys.size() && usage[m] == usage[best];  // of empty ones the nearer part's
+          // between empty slots, the nearer partition
+          const bool equal = best < keys.size() && usage[m] == usage[best];
           if (best == keys.size() || usage[m] < usage[best] || (equal && usage[m] > 0 && m < best)) best = m;
         }
       }
@@ -204,7 +206,7 @@ struct PlainMemory {
     for (std::size_t part = 0, begun = centres.size(); part < begun; ++part) divide_if_full(part);
   }
 
-  // One round of settling: every position goes to the slot that suits it best, and slots become what came to them.
+  // One refinement pass: assigns every position to its best slot, and rebuilds slots from their positions.
   void refine(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
     const Row n = counts();
     PlainMemory fresh(settings, mean);
@@ -241,7 +243,7 @@ struct PlainMemory {
     *this = fresh;
   }
 
-  // A part that is more than three quarters full gives about half of its slots to the next one that has not begun.
+  // A partition that is more than three quarters full gives about half of its slots to the next inactive one.
   void divide_if_full(std::size_t part) {
     const std::size_t size = partition_size(), first = part * size, fresh = centres.size() * size;
     std::vector<std::size_t> slots;
@@ -265,7 +267,7 @@ struct PlainMemory {
       stay.assign(sorted.begin(), sorted.end() - static_cast<std::ptrdiff_t>(going));
       go.assign(sorted.end() - static_cast<std::ptrdiff_t>(going), sorted.end());
       if (stay.empty() || go.empty()) break;
-      // Each slot to the nearer middle, but at least a quarter to either.
+      // Each slot goes to the nearer mean, but at least a quarter to either side.
       double border = 0;
       for (std::size_t c = 0; c < axis.size(); ++c) {
         double here = 0, there = 0;
@@ -307,7 +309,7 @@ struct PlainMemory {
     keys[slot] = normalized(keys[slot]);
   }
 
-  // What slots hold that give way goes to the nearest of those that stay.
+  // Merges the content of evicted slots into the nearest of the remaining ones.
   void pass_on(const std::vector<std::size_t>& giving_way) {
     std::vector<std::vector<std::size_t>> left(keys.size());
     for (const std::size_t slot : giving_way) {

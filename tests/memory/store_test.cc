@@ -1,4 +1,4 @@
-// The store on the CPU: against the plain reference in both precisions, and the same bits for any number of threads.
+// Compares the store on the CPU with the plain reference in both precisions, and with itself for any number of threads.
 #include "expect_error.h"
 #include "support.h"
 
@@ -17,7 +17,7 @@ void run_case(const StoreCase& one, const char* precision, Check&& check) {
   }
 }
 
-// Both places of every token that a store holds are places of the text where it stands.
+// Both places of every token in a store must be places in the text where it occurs.
 void expect_tokens_at_their_places(const Store& store, const std::vector<std::int32_t>& text) {
   for (std::int64_t at = 0; at < store.values.elements(); ++at) {
     const std::int32_t token = store.values.data<std::int32_t>()[at];
@@ -68,7 +68,7 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
     states.push_back(window.states);
     targets.push_back(window.targets);
   }
-  std::vector<PlainMemory> rounds;  // as they should be
+  std::vector<PlainMemory> rounds;  // expected values
   PlainMemory plain(one.settings, mean_of(one.shape));
   for (const Window& window : stream) plain.learn(window.states, window.targets);
   for (int round = 0; round < 2; ++round) {
@@ -127,7 +127,7 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-// Every token is found where the fates say, and every slot knows where it was born and last hit.
+// Every token is found in its assigned slot, and every slot has the places of its insertion and last match.
 TEST_P(StoreCases, SlotsKnowTheirPlaces) {
   const StoreCase& one = GetParam();
   const bool slots_stay = one.settings.values == 1 && one.settings.parts == 1;
@@ -142,7 +142,7 @@ TEST_P(StoreCases, SlotsKnowTheirPlaces) {
       EXPECT_GE(window.targets[t], 0);
       if ((assignment & inserted_flag) == 0) hit[slot] = place + static_cast<std::int64_t>(t);
     }
-    for (std::size_t t = 0; t < outcome.assignments.size(); ++t) {  // births come after all hits of a window
+    for (std::size_t t = 0; t < outcome.assignments.size(); ++t) {  // insertions come after all matches of a window
       const auto assignment = static_cast<std::int32_t>(outcome.assignments[t]);
       if (assignment == no_slot || (assignment & inserted_flag) == 0) continue;
       const auto slot = static_cast<std::size_t>(slot_of_assignment(assignment));
@@ -162,7 +162,7 @@ TEST_P(StoreCases, SlotsKnowTheirPlaces) {
 INSTANTIATE_TEST_SUITE_P(Cpu, StoreCases, testing::ValuesIn(store_cases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// The weights of all slots of a value are what the search says of it.
+// The weights of all slots of a token add up to the search's probability of it.
 void weights_add_up(const StoreCase& one) {
   auto ctx = make_context("cpu", "f64");
   Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
@@ -200,7 +200,7 @@ void weights_add_up(const StoreCase& one) {
 TEST(SlotWeights, AddUpToWhatTheMemorySays) { weights_add_up(case_named("several_tokens")); }
 TEST(SlotWeights, AddUpWhereSomePartsAreLookedInto) { weights_add_up(case_named("parts_that_are_full")); }
 
-// Looking into every part is the exact search, whatever the parts are.
+// Searching every partition equals the exact search, for any partitions.
 TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
   const StoreCase one = case_named("parts_in_a_wide_store");
   auto ctx = make_context("cpu", "f64");
@@ -208,7 +208,7 @@ TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
   const std::vector<Window> stream = make_stream(one.shape, 5);
   for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
   ASSERT_EQ(store.partitions_active(), 7);
-  Store whole = store;  // the same slots in one piece
+  Store whole = store;  // the same slots in one partition
   whole.centres = {};
   MemorySettings in_one = one.settings;
   in_one.parts = 1;
@@ -223,7 +223,7 @@ TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
   };
   EXPECT_EQ(error_of(7), 0);
   EXPECT_GT(error_of(4), 0);
-  EXPECT_GT(error_of(1), 2 * error_of(4));  // the nearest parts hold what matters most
+  EXPECT_GT(error_of(1), 2 * error_of(4));  // the nearest partitions contain most of the weight
 }
 
 TEST(Parts, FillEvenlyAndAreAllUsed) {

@@ -1,4 +1,4 @@
-// Streams of states with words that come again, and a store that reads them.
+// Streams of states with recurring words, and a store that reads them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,11 +21,11 @@ struct Window {
 
 struct StreamShape {
   int windows = 6, positions = 40, d = 12, kinds = 9;
-  double noise = 0.25, silent = 0.1;  // silent: share of positions without a target
+  double noise = 0.25, silent = 0.1;  // silent: fraction of positions without a target
 };
 
-// States come from a few places, each mostly followed by a token of its own. Numbers are those of single precision, so
-// that every precision begins from the same ones.
+// States come from a few clusters, each mostly followed by its own token. The numbers are representable in single
+// precision, so that all precisions start from the same values.
 inline std::vector<Window> make_stream(const StreamShape& shape, std::uint64_t seed) {
   const RandomStream stream = random_stream(seed, "test.memory");
   std::uint64_t next = 0;
@@ -69,7 +69,7 @@ struct Outcome {
   std::vector<double> assignments;
 };
 
-// One window through the operations, as a reader does it.
+// Runs one window through the operations, like MemoryReader.
 inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& store, const Window& window,
                            std::int64_t first_place, bool learns = true) {
   ctx.arena->reset();
@@ -95,7 +95,7 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
   return out;
 }
 
-// One round of settling, as a memory does it.
+// One refinement pass, like refine() of memory/reader.h.
 inline void settle_store(Context& ctx, const MemorySettings& settings, const std::vector<Window>& stream,
                          Store& store) {
   Store draft = make_store(ctx, settings, store.mean);
@@ -153,7 +153,7 @@ struct StoreCase {
   MemorySettings settings;
 };
 
-// Settings of a case: a small store, and only what matters to it.
+// Settings of a case: a small store, and only the settings that matter for it.
 struct CaseSettings {
   std::int64_t slots = 60;
   double match = MemorySettings().match;

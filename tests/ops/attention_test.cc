@@ -115,7 +115,7 @@ OpCase rope_case(std::int64_t tokens, std::int64_t d, int heads) {
   return one;
 }
 
-// Sequences fed through the cache in steps of the given sizes must give what whole attention gives.
+// Sequences passed through the KV cache in steps of the given sizes must give the same result as full attention.
 OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int64_t d, int heads, int together) {
   const std::int64_t tokens = total(lengths);
   OpCase one = attention_case(label, lengths, d, heads, true);
@@ -126,7 +126,7 @@ OpCase cached_case(const std::string& label, std::vector<int> lengths, std::int6
     Tensor cache = lab.new_compute({slots + 1, capacity, 2 * d});
     Array out = zeros({tokens, d});
     for (int step = 0; step < capacity; step += together) {
-      // Every sequence that is long enough gives up to `together` tokens; slots are used in reverse.
+      // Every sequence that is long enough contributes up to `together` tokens; slots are used in reverse.
       std::vector<std::int64_t> rows;
       Array slot = zeros({0}), position = zeros({0});
       std::int64_t begin = 0;
@@ -189,14 +189,14 @@ const bool added = add_cases({
     cached_case("whole", {70}, 64, 1, 100),
 });
 
-// What a sequence gets does not depend on what else is in the batch, to the bit. There is more work than a GPU can do
-// at a time.
+// The result of a sequence is bit-identical whatever else is in the batch. The work exceeds what a GPU can do at a
+// time.
 void expect_same_in_any_company(const std::string& device, const std::string& precision) {
   if (device == "cuda" && !cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   constexpr std::int64_t d = 512;
   constexpr int heads = 8;
   Lab lab(device, precision);
-  const auto run = [&](const std::vector<int>& lengths) {  // a sequence's numbers depend on its length alone
+  const auto run = [&](const std::vector<int>& lengths) {  // a sequence's numbers depend only on its length
     Array qkv = zeros({total(lengths), 3 * d}), dout = zeros({total(lengths), d});
     const auto fill = [&](Array& array, std::int64_t width, const std::string& name) {
       auto at = array.values.begin();

@@ -7,7 +7,7 @@
 namespace some::test {
 namespace {
 
-// Sequences of 1, 2, 3, ... rows, the last one cut off where the tokens end.
+// Sequences of 1, 2, 3, ... rows; the last one is truncated at the number of tokens.
 Array staggered_positions(std::int64_t tokens) {
   Array positions = zeros({tokens});
   std::int64_t length = 1, at = 0;
@@ -39,7 +39,7 @@ OpCase look_back_case(std::int64_t tokens, std::int64_t d, std::int64_t taps) {
     Tensor y = lab.new_compute({tokens, d}), dx = lab.compute(in.at("dx0"));
     conv_forward(ctx, x, rows, weights, y);
     conv_backward(ctx, lab.compute(in.at("dy")), x, rows, weights, dx);
-    // Where the states lie elsewhere, in the other order: as in generation.
+    // The states are stored elsewhere and in reverse order, as in generation.
     Array reversed = zeros({tokens}), turned = zeros({tokens, width});
     const Array table = read(rows);
     for (std::int64_t t = 0; t < tokens; ++t) {

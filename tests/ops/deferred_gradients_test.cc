@@ -63,7 +63,7 @@ struct Layers {
   }
 };
 
-// twice: the first matrix's gradient is added to again while it waits.
+// twice: the first matrix's gradient is added to again while it is deferred.
 OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix> matrices, bool twice) {
   OpCase one;
   one.name = "held_gradients_" + name;
@@ -98,12 +98,12 @@ OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix>
     }
     return out;
   };
-  one.bf16_tolerance = 1e-4;  // every input can be written in bf16 and sums are fp32
+  one.bf16_tolerance = 1e-4;  // every input is representable in bf16 and sums are fp32
   return one;
 }
 
-// More than half as many tiles of 128 x 128 as a large GPU has multiprocessors, and tokens for more stages than wait at
-// once, the last of them not full.
+// More than half as many tiles of 128 x 128 as a large GPU has multiprocessors, and tokens for more stages than the
+// ring has, the last of them not full.
 std::vector<Matrix> many_tiles() {
   std::vector<Matrix> out(7, {264, 264, true});
   out.push_back({136, 328, false});

@@ -6,8 +6,8 @@
 namespace some::test {
 namespace {
 
-// More bias gradients than wait for one launch, one bias that is added to twice, and one that is summed after sums that
-// were held and never finished.
+// More bias gradients than one launch takes, one bias that is added to twice, and one that is summed after deferred
+// sums that were never finished.
 OpCase held_case(std::int64_t rows, std::int64_t out) {
   constexpr int biases = 100, twice = 3;
   OpCase one;
@@ -31,7 +31,7 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
       const DeferSums broken_off(ctx);
       add_to(lost);
     }
-    add_to(alone);  // waits for nobody
+    add_to(alone);  // not deferred
     DeferSums held(ctx);
     for (const Param& bias : all) add_to(bias);
     add_to(all[twice]);

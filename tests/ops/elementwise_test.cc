@@ -16,7 +16,7 @@ OpCase elementwise_case(std::int64_t rows, std::int64_t columns) {
   one.name = fmt::format("elementwise_{}x{}", rows, columns);
   one.inputs = [=] {
     Array chosen = whole_numbers({7}, "rows", static_cast<int>(rows));
-    chosen[3] = -1;  // no row: zeros
+    chosen[3] = -1;  // -1: a row of zeros
     return Arrays{{"x", normals({rows, columns}, "x")},
                   {"y", normals({rows, columns}, "y")},
                   {"z", normals({rows, columns}, "z")},

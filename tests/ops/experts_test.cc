@@ -11,15 +11,15 @@
 namespace some::test {
 namespace {
 
-enum class Choice { spread, all_one, skip_first };  // skip_first: nobody chooses expert 0
+enum class Choice { spread, all_one, skip_first };  // skip_first: expert 0 has no tokens
 
 struct ExpertsShape {
   std::int64_t tokens, d, f;
   int experts, k;
   Choice choice = Choice::spread;
   bool features = false, learning = false;
-  bool kept = false;      // with the outputs kept for the backward pass, where the device does that
-  std::int64_t rank = 0;  // of a low-rank correction that learns; 0: none
+  bool kept = false;      // stores the outputs for the backward pass, if the device supports it
+  std::int64_t rank = 0;  // rank of a trained low-rank correction; 0: none
 };
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
@@ -29,7 +29,7 @@ Array choices_of(const ExpertsShape& s) {
   const RandomStream stream = random_stream(7, "choices");
   const int first = s.choice == Choice::skip_first ? 1 : 0, usable = s.experts - first;
   for (std::int64_t t = 0; t < s.tokens; ++t) {
-    // Distinct experts: a random start, then every next one.
+    // Distinct experts: a random start, then consecutive experts.
     const int start =
         s.choice == Choice::all_one
             ? 0
@@ -64,7 +64,7 @@ Arrays expert_inputs(const ExpertsShape& s) {
   return inputs;
 }
 
-// The matrix that an expert computes with, its correction merged in: what no operation ever makes.
+// Returns the effective matrix of an expert, with its correction merged in; no operation ever materializes it.
 Array effective(const ExpertsShape& s, const Arrays& in, const std::string& matrix, const std::string& correction) {
   Array merged = in.at(matrix);
   if (s.rank == 0) return merged;
@@ -80,7 +80,7 @@ Array effective(const ExpertsShape& s, const Arrays& in, const std::string& matr
   return merged;
 }
 
-// The end of an mlp router that chose the experts, with nothing but the gates' gradient to pass on.
+// Returns the last layer of an mlp router that chose the experts, where only the gates' gradient is propagated.
 RouterBackward some_router(Lab& lab, const ExpertsShape& s, const Tensor& dgates) {
   constexpr std::int64_t size = 16, hidden = 24;
   Context& ctx = lab.context();
@@ -152,7 +152,7 @@ OpCase experts_case(ExpertsShape s) {
       grads.w1 = lab.master(in.at("dw1_0"));
       if (!s.features) grads.w2 = lab.master(in.at("dw2_0"));
     }
-    {  // a gradient that overwrites, of experts that do not learn: a tape serves one backward pass
+    {  // overwrites dx; frozen experts; a new tape, because a tape serves only one backward pass
       ExpertWeights frozen = weights;
       frozen.low1.a.grad = frozen.low1.b.grad = frozen.low2.a.grad = frozen.low2.b.grad = Tensor();
       ExpertTape again;
@@ -167,7 +167,7 @@ OpCase experts_case(ExpertsShape s) {
           ctx, {lab.compute(in.at("dy")), x, frozen, plan, gates, again, dx_alone, Into::overwrite, dgates_again});
       results["dx_alone"] = read(dx_alone);
     }
-    // A router whose backward pass a GPU computes concurrently gets the gradients that it gets afterwards.
+    // A router whose backward pass a GPU computes concurrently gets the same gradients as one computed afterwards.
     RouterBackward concurrently = some_router(lab, s, dgates), afterwards = some_router(lab, s, dgates);
     EXPECT_TRUE(concurrently.independent());
     experts_backward(ctx, {lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
@@ -226,7 +226,7 @@ OpCase experts_case(ExpertsShape s) {
   };
   one.exact = {"order", "place", "offsets"};
   one.loss = {{"y", "dy"}};
-  // Large ones are there for the GPU, which is compared with the CPU; differences on the CPU are for small ones.
+  // Large cases test the GPU against the CPU; finite differences on the CPU are only for small cases.
   if (s.experts * s.f * s.d > 1 << 19) return one;
   one.gradients = {{"x", "dx", "dx0"}, {"x", "dx_alone"}, {"gates", "dgates"}};
   if (s.learning) one.gradients.push_back({"w1", "dw1", "dw1_0"});
@@ -312,13 +312,13 @@ const bool added = add_cases({
     experts_case({700, 256, 72, 130, 1, Choice::all_one, true}),
     experts_case({70, 512, 72, 5, 4, Choice::skip_first, true}),
     experts_case({20, 8, 1040, 2, 2, Choice::spread, true}),
-    // Several of them a block, some with rows for one half only.
+    // Several tiles per block, some with rows for only one half.
     experts_case({160, 24, 512, 200, 4, Choice::spread, true}),
     experts_case({200, 1024, 24, 140, 4, Choice::spread, true}),
     experts_case({4400, 24, 256, 280, 4, Choice::spread, true}),
     experts_case({4400, 256, 24, 280, 4, Choice::spread, true}),
     // The same with a correction; also experts without rows, more steps than stages, and more ranks than such tiles
-    // take.
+    // support.
     experts_case({4400, 24, 256, 280, 4, Choice::skip_first, true, false, false, 2}),
     experts_case({4400, 256, 24, 280, 4, Choice::skip_first, true, false, false, 2}),
     experts_case({160, 24, 512, 200, 4, Choice::spread, true, false, false, 1}),

@@ -15,7 +15,7 @@ struct GemmShape {
   std::int64_t m, n, k;
 };
 
-// The product, with extra space between rows, by `multiply` and by plain loops; returns the largest relative
+// Computes the GEMM, with extra space between rows, by `multiply` and by plain loops; returns the largest relative
 // difference.
 template <typename T, typename Multiply>
 double gemm_error(const GemmShape& s, bool ta, bool tb, T alpha, T beta, Multiply&& multiply) {

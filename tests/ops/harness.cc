@@ -118,7 +118,7 @@ void expect_near(const OpCase& one, const Arrays& expected, const Arrays& actual
 }
 
 double loss_of(const OpCase& one, const Arrays& inputs) {
-  // Many tiny runs: starting threads would take longer than the work.
+  // One thread, because there are many tiny runs: starting threads would take longer than the work.
   const Arrays results = run_on(one, inputs, "cpu", "f64", 1);
   double sum = 0;
   for (const LossTerm& term : one.loss) {
@@ -130,7 +130,7 @@ double loss_of(const OpCase& one, const Arrays& inputs) {
   return sum;
 }
 
-// The slope of the loss when one input moves along `direction`, by central differences.
+// Returns the slope of the loss when one input moves along `direction`, by central differences.
 double slope_along(const OpCase& one, const Arrays& inputs, const std::string& name,
                    const std::vector<double>& direction) {
   constexpr double step = 1e-5;
@@ -142,7 +142,7 @@ double slope_along(const OpCase& one, const Arrays& inputs, const std::string& n
   return (loss_at(step) - loss_at(-step)) / (2 * step);
 }
 
-// Random directions, which see every element at once, and a few elements alone.
+// Checks random directions, which depend on every element at once, and a few single elements.
 void check_gradient(const OpCase& one, const Arrays& inputs, const Arrays& results, const Gradient& gradient) {
   constexpr std::size_t directions = 3, singles = 5;
   Array actual = results.at(gradient.result);
@@ -210,7 +210,7 @@ TEST_P(Operation, CpuFloat) { compare("cpu", "fp32", 2e-5); }
 TEST_P(Operation, CudaFloat) { compare("cuda", "fp32", 1e-4); }
 TEST_P(Operation, CudaBfloat16) { compare("cuda", "bf16", GetParam().bf16_tolerance); }
 
-// The same run twice: a GPU has no excuse for different bits either.
+// Two identical runs must give the same bits on a GPU, too.
 TEST_P(Operation, CudaRepeats) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   const Arrays inputs = GetParam().inputs();

@@ -1,9 +1,10 @@
-// One table of cases an operation, used in several ways (harness.cc): a naive reference in double precision, gradients
+// One table of cases per operation, used in several ways (harness.cc): a naive reference in double precision, gradients
 // by finite differences, equal bits for any number of threads, and every other precision and device against the CPU in
 // double.
 //
-// A case says what goes in (numbers, all representable in bfloat16, so that every precision starts from the same ones),
-// how the operation is run on them, and what a plain implementation gives. Adding a case to a table adds all the tests.
+// A case defines the inputs (numbers that are all representable in bfloat16, so that every precision starts from the
+// same ones), how the operation is run on them, and the result of a plain implementation. Adding a case to a table adds
+// all the tests.
 #pragma once
 
 #include <cmath>
@@ -32,12 +33,12 @@ struct Array {
 using Arrays = std::map<std::string, Array>;
 
 Array zeros(Shape shape);
-// Normal numbers times `scale`, from a stream with this name.
+// Returns normally distributed numbers times `scale`, from the stream with this name.
 Array normals(Shape shape, const std::string& name, double scale = 1.0);
 Array whole_numbers(Shape shape, const std::string& name, int below);
 
-// The context an operation runs in, with conversions between Arrays and its tensors. Tensors for results are filled
-// with NaN first, so that an element the operation forgot shows.
+// The context an operation runs in, with conversions between Arrays and its tensors. Tensors for results are first
+// filled with NaN, which exposes any element that the operation did not write.
 class Lab {
  public:
   Lab(const std::string& device, const std::string& precision, int threads = 0)
@@ -50,7 +51,7 @@ class Lab {
   Tensor new_compute(Shape shape) { return unset(std::move(shape), context_->compute); }
   Tensor new_master(Shape shape) { return unset(std::move(shape), context_->master); }
   Tensor new_whole(Shape shape) { return Tensor::zeros(std::move(shape), DType::i32, context_->device); }
-  // A parameter whose gradient starts as `gradient`, or that has none.
+  // Returns a parameter whose gradient starts as `gradient`, or that has no gradient.
   Param param(const Array& value);
   Param param(const Array& value, const Array& gradient);
 
@@ -62,12 +63,13 @@ class Lab {
 
 Array read(const Tensor& tensor);  // from any device and type
 
-// The result `result` is the gradient of the case's loss with respect to the input `input`, plus the input `start` when
-// the operation adds to what was there.
+// `result` is the gradient of the case's loss with respect to the input `input`, plus the input `start` if the
+// operation adds to existing values.
 struct Gradient {
   std::string input, result, start = "";
 };
-// The loss of a case is the sum over these of <input `weight`, result `result`>; with no weight, the result itself.
+// One term of a case's loss, which is the sum of the inner products of input `weight` and result `result`; without a
+// weight, the result itself.
 struct LossTerm {
   std::string result, weight;
 };
@@ -83,14 +85,14 @@ struct OpCase {
   double bf16_tolerance = 2e-2;    // relative to the largest magnitude of the result
 };
 
-void PrintTo(const OpCase& one, std::ostream* stream);  // the name, in messages of failed tests
+void PrintTo(const OpCase& one, std::ostream* stream);  // prints the name, in messages of failed tests
 
 std::vector<OpCase>& all_cases();
 // At namespace scope: `const bool added = add_cases({...});`
 bool add_cases(std::vector<OpCase> cases);
 
-// Largest difference, relative to the largest magnitude of `expected` (at least 1e-30); infinite when a value is not a
-// number or shapes differ.
+// Returns the largest difference, relative to the largest magnitude of `expected` (at least 1e-30); infinity if a value
+// is NaN or shapes differ.
 double difference(const Array& expected, const Array& actual);
 
 }  // namespace some::test

@@ -45,7 +45,7 @@ OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool wi
     linear_forward(lab.context(), x, weight, bias, y_master);
     Tensor dx = into == Into::add ? lab.compute(in_.at("dx0")) : lab.new_compute({rows, in});
     linear_backward(lab.context(), dy, x, weight, bias, &dx, into);
-    // dy in master precision, and no dx wanted
+    // dy in master precision, and dx not needed
     const Param again = lab.param(in_.at("weight"), in_.at("dweight0"));
     linear_backward(lab.context(), lab.master(in_.at("dy")), x, again, Param{}, nullptr, Into::overwrite);
     Arrays results{{"y", read(y)},
@@ -80,7 +80,7 @@ OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
     Tensor dy = lab.compute(in_.at("dy"));
     Tensor dx = lab.new_compute({rows, in});
     linear_gelu_backward(lab.context(), pre, dy, lab.compute(in_.at("x")), weight, bias, &dx, Into::overwrite);
-    // A layer without a bias passes on the same.
+    // A layer without a bias gives the same dx.
     Tensor dy_plain = lab.compute(in_.at("dy")), dx_plain = lab.new_compute({rows, in});
     linear_gelu_backward(lab.context(), pre, dy_plain, lab.compute(in_.at("x")), lab.param(in_.at("weight")), Param(),
                          &dx_plain, Into::overwrite);
@@ -103,7 +103,7 @@ OpCase linear_gelu_case(std::int64_t rows, std::int64_t in, std::int64_t out) {
   return one;
 }
 
-// Two layers that read the same; the result is the same as that of one after the other.
+// Two layers with a shared input; the result is the same as computing one after the other.
 OpCase linear_inputs_case(std::int64_t rows, std::int64_t in, std::int64_t first, std::int64_t second, Into into) {
   OpCase one;
   one.name = fmt::format("linear_inputs_{}x{}x{}x{}{}", rows, in, first, second, into == Into::add ? "_add" : "");

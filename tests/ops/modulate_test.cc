@@ -13,11 +13,11 @@ struct ModulateShape {
   int experts, k;
   int token_shift = 0;
   bool inside = false, library = true, learning = false;
-  int used = 0;  // how many experts are chosen at all; 0: all
+  int used = 0;  // number of experts that are ever chosen; 0: all
 };
 
 constexpr double scale = 2.0;
-constexpr std::int64_t length = 6;  // of a sequence
+constexpr std::int64_t length = 6;  // tokens per sequence
 
 double plain_gelu(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
 
@@ -46,7 +46,7 @@ Arrays modulate_inputs(const ModulateShape& s) {
 OpCase modulate_case(ModulateShape s) {
   OpCase one;
   one.name = fmt::format("modulate_t{}_d{}_f{}_e{}_k{}{}{}{}{}{}", s.tokens, s.d, s.f, s.experts, s.k,
-                         s.inside ? "_inside" : "", s.token_shift > 0 ? fmt::format("_listen{}", s.token_shift) : "",
+                         s.additive ? "_inside" : "", s.token_shift > 0 ? fmt::format("_listen{}", s.token_shift) : "",
                          s.library ? "" : "_gains", s.learning ? "_learning" : "", s.used > 0 ? "_unused" : "");
   one.inputs = [=] { return modulate_inputs(s); };
   one.run = [=](Lab& lab, const Arrays& in) {
@@ -65,7 +65,7 @@ OpCase modulate_case(ModulateShape s) {
     m.plan = make_dispatch(ctx, m.routing.indices, s.experts);
     m.gains = lab.param(in.at("gains"), in.at("dgains0"));
     m.scale = scale;
-    m.inside = s.inside;
+    m.additive = s.inside;
     Tensor pre = s.library ? lab.new_compute({s.tokens * s.k, s.f}) : Tensor(), h = lab.new_compute({s.tokens, s.f});
     modulate_forward(ctx, m, pre, h);
     Tensor dh = lab.compute(in.at("dh")), dhidden = lab.new_compute({s.tokens, s.f}), dx = lab.compute(in.at("dx0")),
@@ -95,7 +95,7 @@ OpCase modulate_case(ModulateShape s) {
           v += scale * in.at("gates")[i] * in.at("gains")[e * s.f + j] * said;
         }
         const double z = in.at("hidden")[t * s.f + j];
-        h[t * s.f + j] = s.inside ? plain_gelu(z + v) : plain_gelu(z) * (1 + v);
+        h[t * s.f + j] = s.additive ? plain_gelu(z + v) : plain_gelu(z) * (1 + v);
       }
     }
     return Arrays{{"h", h}};

@@ -18,7 +18,7 @@ OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_
     const Param weight = lab.param(in.at("weight"), in.at("dweight0")),
                 bias = lab.param(in.at("bias"), in.at("dbias0"));
     const Tensor x = lab.compute(in.at("x")), addend = lab.compute(in.at("addend"));
-    // Without an addend the sum may share x's memory.
+    // Without an addend, the sum may share x's memory.
     Tensor sum = with_addend ? lab.new_compute({rows, d}) : x;
     Tensor y = lab.new_compute({rows, d}), mean = lab.new_master({rows}), rstd = lab.new_master({rows});
     add_norm_forward(lab.context(), x, with_addend ? &addend : nullptr, weight, bias, sum, y, mean, rstd);
@@ -33,7 +33,7 @@ OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_
     Tensor over = lab.compute(in.at("dy"));
     norm_backward(lab.context(), over, sum, mean, rstd, plain_weight, plain_bias, with_extra ? &extra : nullptr, over);
     results["dsum_over_dy"] = read(over);
-    // Written twice, the second time over dy.
+    // With a copy, which is written over dy.
     Tensor twin = lab.compute(in.at("dy"));
     norm_backward(lab.context(), twin, sum, mean, rstd, plain_weight, bias, with_extra ? &extra : nullptr, dsum, &twin);
     results["dsum_copy"] = read(twin);
@@ -61,7 +61,7 @@ OpCase norm_case(std::int64_t rows, std::int64_t d, bool with_addend, bool with_
     }
     return out;
   };
-  // `extra` is by definition the gradient that reaches `sum` on another way.
+  // `extra` is by definition the gradient that reaches `sum` by another path.
   one.loss = {{"y", "dy"}};
   if (with_extra) one.loss.push_back({"sum", "dsum_extra"});
   one.gradients = {{"x", "dsum"},

@@ -31,7 +31,8 @@ OpCase adam_case(std::int64_t count, double clip, double weight_decay, double gr
       gradient_norm(lab.context(), grad, norm);
       results[fmt::format("norm{}", step)] = read(norm);
       AdamSettings settings = settings_of(step);
-      // The second step has its rates in memory, and works without a copy of its own, as in a context of one precision.
+      // The second step reads its rates from memory, and has no separate compute copy, as in a context with a single
+      // precision.
       if (step == 2) {
         const std::array<double, 3> rates = adam_rates(settings);
         settings.rates = lab.master({{3}, {rates.begin(), rates.end()}});

@@ -23,7 +23,7 @@ void plain_normalize(double* row, std::int64_t d, double* length) {
   for (std::int64_t i = 0; i < d; ++i) row[i] /= *length;
 }
 
-// grounded: a query of the layer below exists; with ground > 0 but without one (layer 0) nothing is added.
+// grounded: the layer below has a query; with ground > 0 but without one (layer 0) nothing is added.
 OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool grounded) {
   OpCase one;
   one.name =
@@ -74,8 +74,8 @@ OpCase query_case(std::int64_t tokens, std::int64_t d, double ground, bool groun
 struct RouteShape {
   std::int64_t tokens, d;
   int experts, k;
-  bool given = false;   // the choice is made already
-  bool biased = false;  // and otherwise not by the scores alone
+  bool given = false;   // the experts are already chosen
+  bool biased = false;  // otherwise, a bias is added to the scores for the choice
 };
 
 std::string route_name(const std::string& op, const RouteShape& s) {
@@ -92,7 +92,7 @@ Arrays route_inputs(const RouteShape& s) {
   Array temperature = zeros({1}), log_temperature = zeros({1}), dlog_temperature = zeros({1});
   temperature[0] = 0.5;
   log_temperature[0] = std::log(0.5);
-  // Large, so that the sum of all terms, which may cancel, is not what its error is measured by.
+  // Large, because the sum of all terms, which may cancel, should not be the scale of its error.
   dlog_temperature[0] = 16;
   return {{"query", normals({s.tokens, s.d}, "query", 1.0 / std::sqrt(static_cast<double>(s.d)))},
           {"keys", normals({s.experts, s.d}, "keys")},
@@ -110,7 +110,8 @@ Array learnt_temperature(const Arrays& in) {
   return out;
 }
 
-// router_route_forward: raw as the dense layer gives it; the rest is what follows from that, to the bit.
+// router_route_forward: raw is the output of the dense layer; the results that follow from it are bit-identical to
+// those of the separate operations.
 OpCase router_route_case(RouteShape s, std::int64_t hidden, bool with_bias) {
   OpCase one;
   one.name = route_name(fmt::format("router_route_{}{}", hidden, with_bias ? "_bias" : ""), s);
@@ -170,7 +171,7 @@ double plain_score(const Arrays& in, std::int64_t t, std::int64_t e, std::int64_
   return score;
 }
 
-// query_route_forward gives what the two operations give one after the other, to the bit.
+// query_route_forward is bit-identical to its two operations run one after the other.
 OpCase query_route_case(RouteShape s, bool grounded) {
   OpCase one;
   one.name = route_name(grounded ? "query_route_grounded" : "query_route", s);
@@ -209,7 +210,7 @@ OpCase query_route_case(RouteShape s, bool grounded) {
     EXPECT_EQ(read(apart.indices).values, read(together.indices).values);
     EXPECT_EQ(read(apart.scores).values, read(together.scores).values);
     EXPECT_EQ(read(apart.gates).values, read(together.gates).values);
-    // And the way back.
+    // The backward pass.
     const Tensor dgates = lab.master(in.at("dgates"));
     const auto start = [&](const char* name) { return lab.master(in.at(name)); };
     Tensor dquery = lab.new_master({s.tokens, s.d}), draw = lab.new_compute({s.tokens, s.d}),
@@ -247,7 +248,7 @@ OpCase query_route_case(RouteShape s, bool grounded) {
   return one;
 }
 
-// smooth: no choice lies so close to another that the small steps of finite differences change it.
+// smooth: no two scores are so close that the small steps of finite differences change the choice.
 OpCase route_case(RouteShape s, bool smooth = true) {
   OpCase one;
   one.name = route_name("route", s);
@@ -432,12 +433,13 @@ const bool added = add_cases({
     route_case({9, 16, 40, 40, false, true}),
     route_case({600, 64, 16, 4, false, true}, false),
     route_case({530, 256, 130, 4, false, true}, false),
-    // Enough tokens for the product on the tensor cores (ops/cuda/route_scores.h); experts that fill no tile, too.
+    // Enough tokens for the tensor core kernel (ops/cuda/route_scores.h); also numbers of experts that do not fill a
+    // tile.
     route_case({512, 64, 64, 4}, false),
     route_case({600, 128, 100, 7}, false),
     route_case({577, 384, 33, 32}, false),
     route_case({530, 512, 256, 4}, false),
-    // Narrow queries: laid out to the product's 64 columns, or, with 5 numbers, not fit for it.
+    // Narrow queries: padded to the kernel's 64 columns or, with 5 numbers, not supported by it.
     route_case({600, 32, 64, 4}, false),
     route_case({513, 16, 70, 3}, false),
     route_case({700, 100, 40, 5}, false),
@@ -469,7 +471,7 @@ const bool added = add_cases({
 });
 
 Routing route_plainly(const std::vector<float>& scores, int k) {
-  // One dimension: the key of an expert is its score.
+  // With one dimension, the key of an expert is its score.
   auto context = make_context("cpu", "fp32");
   const auto experts = static_cast<std::int64_t>(scores.size());
   Tensor query = Tensor::empty({1, 1}, DType::f32), keys = Tensor::empty({experts, 1}, DType::f32),
@@ -513,7 +515,8 @@ TEST(Route, ZeroRouterOutputGivesAFiniteQuery) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(query.data<float>()[i], 0.0f);
 }
 
-// Queries and keys of very different sizes: what is lost must be small beside the lengths of the two, as it is in fp32.
+// Queries and keys of very different magnitudes: the error must be small compared with the lengths of the two, as in
+// fp32.
 TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   constexpr std::int64_t tokens = 900, d = 448, experts = 200;
@@ -524,7 +527,7 @@ TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
     for (std::int64_t r = 0; r < count; ++r) {
       for (std::int64_t i = 0; i < d; ++i) {
         double& value = rows[r * d + i];
-        if (r % 5 == 1) value *= std::pow(2.0, -static_cast<double>(i % 23));  // sizes that differ within a row
+        if (r % 5 == 1) value *= std::pow(2.0, -static_cast<double>(i % 23));  // magnitudes that differ within a row
         value = static_cast<float>(value * std::pow(10.0, static_cast<double>(r % (2 * range + 1) - range)));
       }
     }
@@ -532,7 +535,7 @@ TEST(Route, ScoresOfAModelInBfloat16HaveTheAccuracyOfFp32) {
   rescale(query, tokens, 25);
   rescale(keys, experts, 6);
   for (std::int64_t i = 0; i < d; ++i) query[3 * d + i] = keys[7 * d + i] = 0;
-  for (std::int64_t i = 0; i < d; ++i) keys[9 * d + i] = keys[8 * d + i];  // equal ones
+  for (std::int64_t i = 0; i < d; ++i) keys[9 * d + i] = keys[8 * d + i];  // equal keys
   for (const char* precision : {"fp32", "bf16"}) {
     SCOPED_TRACE(precision);
     Lab lab("cuda", precision);

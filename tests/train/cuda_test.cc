@@ -1,4 +1,4 @@
-// Training on the GPU: steps that are recorded and played again, and runs that change the device on the way.
+// Training on the GPU: steps replayed as CUDA graphs, and runs that change the device when resumed.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -23,7 +23,7 @@ namespace {
 ModelConfig step_config() {
   ModelConfig c = medium_config();
   c.seq_len = 32;
-  c.keys.decay_warmup = 9;  // begins in the middle
+  c.keys.decay_warmup = 9;  // starts in the middle
   return c;
 }
 
@@ -58,8 +58,8 @@ struct Trained {
   std::int64_t replayed = 0;
 };
 
-// Steps whose rates change all the time, with a change of the choice, of the temperature and of the batch's size, and
-// an evaluation that takes more memory than a step does, in between.
+// Runs steps whose rates change all the time, with changes of top-k, temperature and batch size, and an evaluation in
+// between that takes more memory than a step.
 Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
   std::shared_ptr<Context> ctx = make_context("cuda", precision);
   Model model(ctx, config, true);
@@ -98,7 +98,7 @@ Trained train(const ModelConfig& config, const std::string& precision, bool grap
 }
 
 struct StepVariant : Variant {
-  bool repeats;  // steps can be recorded
+  bool repeats;  // steps can be recorded as a graph
 };
 
 class RecordedStep : public testing::TestWithParam<StepVariant> {};
@@ -167,8 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
                     false}),
     [](const auto& info) { return info.param.name; });
 
-// A recording repeats the numbers it was made with. Every setting that a rule declares is changed while steps are being
-// played again, and changed back: the bits must be those of steps that were never recorded.
+// A CUDA graph repeats the numbers it was recorded with. Changes every setting that a rule declares while steps are
+// being replayed, and changes it back: results must be bit-identical to steps that were never recorded.
 TEST(RecordedSteps, FollowEverySettingOfTheRules) {
   NEEDS_GPU();
   ModelConfig config = step_config();
@@ -286,7 +286,7 @@ TEST(TrainerOnGpu, ARunGoesOnOnTheOtherDevice) {
       for (std::size_t i = 0; i < expected.size(); ++i) {
         EXPECT_EQ(actual[i].kind, expected[i].kind);
         EXPECT_EQ(actual[i].step, expected[i].step);
-        // Other data, or moments that were lost, would be off by far more.
+        // Different data or lost moments would differ by far more.
         EXPECT_NEAR(actual[i].loss, expected[i].loss, 2e-3 * expected[i].loss)
             << expected[i].kind << " " << expected[i].step;
       }

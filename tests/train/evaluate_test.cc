@@ -15,7 +15,7 @@ std::vector<std::int32_t> long_text(int tokens) {
   return ids;
 }
 
-// The loss of the last token of `ids`, read alone.
+// Returns the loss of the last token of `ids`, read as a separate document.
 double last_loss(Model& model, const std::vector<std::int32_t>& ids) {
   const TokenData data = make_token_data({ids});
   BatchOptions options;
@@ -51,7 +51,7 @@ TEST(Evaluate, SplitTextIsReadWithASlidingContext) {
     EXPECT_EQ(split.tokens, 39 + 2);
     EXPECT_EQ(split.stories, 2);
     EXPECT_NEAR(split.loss, expected / 41, 1e-9);
-    // Every predicted position is counted once in the use of the experts, with padding counted too.
+    // Every predicted position counts once in the load of the experts, also if padding counts.
     double choices = 0;
     for (const double count : split.layers[0].counts) choices += count;
     EXPECT_EQ(choices, 41 * config.top_k);
@@ -62,7 +62,7 @@ TEST(Evaluate, SplitTextIsReadWithASlidingContext) {
     options.long_documents = LongDocuments::cut;
     const Evaluation cut = evaluate(model, data, options);
     EXPECT_EQ(cut.tokens, seq_len - 1 + 2);
-    // Text that fits is read the same way whatever becomes of longer text.
+    // Documents that fit are read the same way for every setting of long documents.
     const TokenData fits = make_token_data({{ids.begin(), ids.begin() + seq_len}, {4, 5, 6}});
     EXPECT_EQ(evaluate(model, fits, options).loss, cut.loss);
     options.long_documents = LongDocuments::split;

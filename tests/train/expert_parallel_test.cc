@@ -1,5 +1,5 @@
-// Experts over ranks (model/expert_parallel.h), with ranks as threads: what several ranks compute that each hold a part
-// of the experts is what one rank computes that holds all of them.
+// Expert parallelism (model/expert_parallel.h), with ranks as threads: several ranks that each hold a part of the
+// experts compute the same as one rank that holds all.
 #include "model/expert_parallel.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ Outcome train(const Group& group, int expert_ranks, const std::string& precision
     append(step.run(all, plan), out.losses);
     if (i == 0) append(model.parameters().grad, out.gradients);
   }
-  // Evaluation: the last rank has nothing to read.
+  // Evaluation: the last rank has no batch.
   ctx->arena->reset();
   if (group.alone() || group.rank() + 1 < group.size())
     append(model.evaluate(upload(*ctx, micro_batches(config, 1, 7)[0]), {}), out.nll);
@@ -105,8 +105,8 @@ std::vector<Variant> variants_with_experts() {
   return out;
 }
 
-// In f64, where products are our own and a row of one comes out the same beside any others, frozen experts give the
-// same bits; experts that learn add up the tokens of several micro-batches at once, which is another order.
+// In f64, which uses our own GEMM with results per row that do not depend on the other rows, frozen experts give the
+// same bits. Trained experts sum the tokens of several micro-batches at once, which is another order.
 TEST(Spread, IsWhatOneRankComputes) {
   for (const Variant& variant : variants_with_experts()) {
     ModelConfig config = small_config();
@@ -125,7 +125,7 @@ TEST(Spread, IsWhatOneRankComputes) {
           EXPECT_EQ(one.library_hash, expected.library_hash);
           EXPECT_LT(distance(expected.gradients, one.gradients), wide ? 1e-15 : 1e-6);
           EXPECT_LT(distance(expected.losses, one.losses), wide ? 1e-15 : 1e-6);
-          // An optimizer turns a gradient that is zero but for rounding into a step of its own.
+          // An optimizer turns a gradient that is zero except for rounding into a full step.
           EXPECT_LT(distance(expected.learned, one.learned), wide ? 1e-12 : 1e-3);
           if (!one.nll.empty()) {
             EXPECT_LT(distance(expected.nll, one.nll), wide ? 1e-12 : 1e-3);
@@ -133,7 +133,7 @@ TEST(Spread, IsWhatOneRankComputes) {
           if (wide && !experts_learn(config)) {
             EXPECT_EQ(one.learned, expected.learned);
           }
-          EXPECT_EQ(one.learned, got[0].learned);  // all ranks are the same to the bit
+          EXPECT_EQ(one.learned, got[0].learned);  // all ranks are bit-identical
         }
         EXPECT_TRUE(got.back().nll.empty());
       }
@@ -141,7 +141,7 @@ TEST(Spread, IsWhatOneRankComputes) {
   }
 }
 
-// Ranks on one GPU, each with a stream of its own; rows go through the host's memory.
+// Ranks on one GPU, each with its own stream; rows are sent through host memory.
 TEST(SpreadCuda, IsWhatOneRankComputes) {
   if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
   for (const Variant& variant : variants_with_experts()) {
@@ -159,7 +159,7 @@ TEST(SpreadCuda, IsWhatOneRankComputes) {
         const bool exact = precision == "fp32";
         for (const Outcome& one : got) {
           EXPECT_EQ(one.library_hash, expected.library_hash);
-          // In bf16 a near tie of the choice may fall the other way, and what follows is another function.
+          // In bf16 a near tie in top-k may be decided differently, and everything after it differs.
           if (exact) {
             EXPECT_LT(distance(expected.gradients, one.gradients), 1e-4);
           }
@@ -171,7 +171,7 @@ TEST(SpreadCuda, IsWhatOneRankComputes) {
   }
 }
 
-// The reason for it: the library is not held whole.
+// The purpose of expert parallelism: no rank holds the whole library.
 TEST(Spread, EachRankHoldsItsPartOfTheLibrary) {
   const ModelConfig config = medium_config();
   std::shared_ptr<Context> alone = make_context("cpu", "fp32", make_host(1));

@@ -1,4 +1,4 @@
-// Runs that are made longer when they are resumed.
+// Runs that are extended when they are resumed.
 #include "train/extend.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ TEST(Prolong, AFinishedRunGoesOnAndItsScheduleIsExplained) {
   for (const char* part : {"train.epochs = 3 (2)", "15 steps instead of 10", "up to", "config-until-step-10.toml"})
     EXPECT_NE(told.find(part), std::string::npos) << part << "\n" << told;
   EXPECT_FALSE(changed);
-  // The new schedule at the same step.
+  // The new schedule, at the same step.
   const TrainConfig train = read_run_recipe(run).train;
   std::istringstream lines(read_file(run + "/metrics.jsonl"));
   bool seen = false;
@@ -69,14 +69,14 @@ TEST(Prolong, StoppedAndResumedItGivesTheSameBits) {
     hooks.log = Log([&](const LogMessage& message) {
       if (message.level == LogLevel::warning) told += message.text;
     });
-    // The same command again is the same wish.
+    // Repeating the same command has the same meaning.
     resume_run(run, with(stop == 2 ? std::vector<std::string>{"train.epochs=3"} : std::vector<std::string>{}), hooks);
     EXPECT_EQ(told, "");
     expect_same_run(folder / "whole", run);
   }
 }
 
-// Killed between the new config.toml and the checkpoint that knows it.
+// A kill between the new config.toml and the first checkpoint with it.
 TEST(Prolong, AKillInBetweenLosesNothing) {
   TemporaryFolder folder;
   start_run(recipe(), folder / "whole", {});
@@ -116,7 +116,7 @@ TEST(Prolong, OnlyLongerAndOnlyWhatIsHarmless) {
   refused({"train.max_steps=5"}, Code::resume_refused, {"train.epochs", "5", "5", "7"});
   refused({"train.max_steps=12", "train.batch=2"}, Code::resume_refused, {"train.batch=2", run});
   EXPECT_EQ(resume_run(run, with({"train.max_steps=9"}), {}).steps, 9);
-  EXPECT_EQ(resume_run(run, with({"train.max_steps=0"}), {}).steps, 10);  // in the middle of an epoch, and to its end
+  EXPECT_EQ(resume_run(run, with({"train.max_steps=0"}), {}).steps, 10);  // in the middle of an epoch, then to its end
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Runs that begin with the weights and keys of another one.
+// Runs initialized from the weights and keys of another run.
 #include "train/initialize_from.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ void expect_same_tensors(const std::string& a, const std::string& b) {
   const SafetensorsFile x = SafetensorsFile::open(a), y = SafetensorsFile::open(b);
   ASSERT_EQ(x.names(), y.names());
   for (const std::string& name : x.names()) {
-    if (name.ends_with("epoch_counts")) continue;  // of an epoch of the run itself
+    if (name.ends_with("epoch_counts")) continue;  // counts of the run's own epoch
     const Tensor p = x.load(name), q = y.load(name);
     EXPECT_EQ(std::string(static_cast<const char*>(p.raw()), p.bytes()),
               std::string(static_cast<const char*>(q.raw()), q.bytes()))
@@ -53,7 +53,7 @@ TEST(From, BeginsWithWeightsAndKeysAndSavesThemAtOnce) {
   expect_same_tensors(first + "/model.safetensors", last + "/model.safetensors");
   EXPECT_NE(told.find("data.train = \"builtin:nature\" (\"builtin:stories\")"), std::string::npos) << told;
   EXPECT_NE(told.find("train.lr = 0.001 (0.0006)"), std::string::npos) << told;
-  // Moments that were not asked for begin at zero.
+  // Moments that were not requested start at zero.
   const Tensor moment = SafetensorsFile::open(first + "/optimizer.safetensors").load("first.embed.weight");
   for (std::int64_t i = 0; i < moment.elements(); ++i) ASSERT_EQ(moment.data<float>()[i], 0.0F);
   const auto from = read_run_recipe(run).from;
@@ -64,13 +64,13 @@ TEST(From, BeginsWithWeightsAndKeysAndSavesThemAtOnce) {
   const nlohmann::json state = read_checkpoint_state(find_checkpoint(run, "latest"));
   EXPECT_NE(state["recipe"]["from"].get<std::string>().find(from->hash), std::string::npos);
   EXPECT_EQ(file_bytes(source + "/tokenizer.json"), file_bytes(run + "/tokenizer.json"));
-  // Nothing is lost: it goes on without the other run, and as one that was never killed.
+  // The run continues without the other run, identical to one that was never killed.
   start_run(recipe(other_text), folder / "whole", {}, FromOptions{source});
   fs::rename(source, folder / "elsewhere");
   resume_run(run, {}, {});
   expect_same_run(folder / "whole", run);
   const auto lines = lines_of(run);
-  EXPECT_EQ(lines.front()["kind"], "eval");  // what it began with
+  EXPECT_EQ(lines.front()["kind"], "eval");  // the initial evaluation
   EXPECT_EQ(lines.front()["step"], 0);
   EXPECT_EQ(lines.front()["layers"][0]["key_moved"]["max"], 0.0);
 }
@@ -116,7 +116,7 @@ TEST(From, RulesMayDiffer) {
   for (std::size_t i = 0; i < changes.size(); ++i) {
     const std::string run = folder / fmt::format("run-{}", i);
     start_run(recipe(changes[i]), run, {}, FromOptions{source});
-    // What a rule keeps comes along where both have it; where only the new one has, it begins with the keys.
+    // Key state is copied if both rules have it; state only in the new rules starts from the keys.
     start_run(recipe({"some.key_ema=0.9"}), folder / fmt::format("again-{}", i), stop_after(1), FromOptions{run});
     const SafetensorsFile began =
         SafetensorsFile::open(find_checkpoint(folder / fmt::format("again-{}", i), "0").folder + "/model.safetensors");
@@ -131,7 +131,7 @@ TEST(From, WhatDoesNotFitIsRefusedWithBothValues) {
   TemporaryFolder folder;
   const std::string source = folder / "source";
   start_run(recipe(), source, stop_after(1));
-  // What differs, of an error that names the source and that.
+  // Returns the differing settings named in the error, which must also name the source.
   const auto refused = [&](const std::vector<std::string>& overrides) -> std::string {
     const auto error = error_in([&] { start_run(recipe(overrides), folder / "run", {}, FromOptions{source}); });
     EXPECT_FALSE(fs::exists(folder / "run"));
@@ -144,7 +144,7 @@ TEST(From, WhatDoesNotFitIsRefusedWithBothValues) {
   EXPECT_EQ(sizes.find("train.lr"), std::string::npos) << sizes;
   EXPECT_NE(refused({"data.vocab=300"}).find("data.vocab = 300 (320)"), std::string::npos);
   EXPECT_NE(refused({"data.tokenizer=whitespace"}).find("data.tokenizer"), std::string::npos);
-  // The same tokenizer as a file is the same; another file is not.
+  // The same tokenizer given as a file is accepted; another file is not.
   start_run(recipe({"data.tokenizer=" + source + "/tokenizer.json"}), folder / "same", stop_after(1),
             FromOptions{source});
   start_run(recipe({"data.train=builtin:nature"}), folder / "other", stop_after(1));
@@ -156,7 +156,7 @@ TEST(From, ASourceThatIsAnotherByNowIsNoticed) {
   const std::string source = folder / "source", run = folder / "run";
   start_run(recipe(), source, {});
   start_run(recipe(), run, stop_after(1), FromOptions{source});
-  // As a kill before the first checkpoint leaves it.
+  // State after a kill before the first checkpoint.
   fs::remove_all(run + "/checkpoints");
   fs::remove(run + "/latest");
   const std::string model = find_checkpoint(source, "latest").folder + "/model.safetensors";
@@ -167,7 +167,7 @@ TEST(From, ASourceThatIsAnotherByNowIsNoticed) {
   resume_run(run, {}, {});
   start_run(recipe(), folder / "whole", {}, FromOptions{source});
   expect_same_run(folder / "whole", run);
-  // What a run began from is not something that a recipe can ask for.
+  // A recipe cannot set [from].
   const Recipe copied = load_recipe(run + "/config.toml", {});
   EXPECT_ERROR((start_run(copied, folder / "copied", {})), Code::from_mismatch, copied.name);
 }

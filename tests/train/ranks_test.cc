@@ -1,4 +1,4 @@
-// Ranks, as threads of one process, compute what one rank computes, to the bit.
+// Several ranks, as threads of one process, are bit-identical to a single rank.
 #include <gtest/gtest.h>
 
 #include "evaluation/evaluate.h"
@@ -25,7 +25,7 @@ ModelConfig config_of(Norm norm, Ffn ffn) {
   return config;
 }
 
-// Losses, parameters, moments and keys after some steps.
+// Returns losses, parameters, moments and keys after some steps.
 std::string trained(const Group& group, const ModelConfig& config, int micro_batches,
                     const TrainStep::Options& options) {
   Model model(context_of(group), config, true);
@@ -62,7 +62,7 @@ TEST(Ranks, GradientsThatLeaveEarlyGiveTheSameBits) {
       const ModelConfig config = config_of(norm, ffn);
       for (const auto& [size, micro_batches] : {std::pair(2, 3), std::pair(3, 6), std::pair(4, 7)}) {
         const std::string alone = trained(Group(), config, micro_batches, {});
-        // As soon as a layer is done; some layers together; all at the end.
+        // Sent as soon as a layer is done; several layers together; all at the end.
         for (const std::optional<std::size_t> early :
              {std::optional<std::size_t>(0), std::optional<std::size_t>(6000), std::optional<std::size_t>()}) {
           on_ranks(size, [&, batches = micro_batches](const Group& group) {
@@ -93,7 +93,7 @@ TEST(Ranks, EvaluateTogether) {
     options.rows = 4;
     Model model(context_of({}), config, false);
     const Evaluation alone = evaluate(model, data, options);
-    for (const int size : {2, 3, 8}) {  // of eight some have nothing to do
+    for (const int size : {2, 3, 8}) {  // with eight ranks, some have no work
       on_ranks(size, [&](const Group& group) {
         Model same(context_of(group), config, false);
         const Evaluation shared = evaluate(same, data, options);
@@ -107,7 +107,7 @@ TEST(Ranks, EvaluateTogether) {
           EXPECT_EQ(shared.layers[l].gate_entropy, alone.layers[l].gate_entropy);
           EXPECT_EQ(shared.layers[l].distinct_sets, alone.layers[l].distinct_sets);
         }
-        // By one rank, while the others do something else.
+        // On one rank, while the others do something else.
         EvaluateOptions by_itself = options;
         by_itself.alone = true;
         if (group.root()) {
@@ -125,7 +125,7 @@ TEST(Ranks, ReadIntoAMemoryTogether) {
   settings.window = 4;
   std::vector<std::int32_t> text;
   for (int i = 0; i < 900; ++i) text.push_back(3 + (i * i / 7 + 5 * i) % 16);
-  // What it held in the end, and what it was told on the way.
+  // Returns the final memory, and the observed results.
   const auto read = [&](const Group& group, int stop_after) {
     const std::shared_ptr<Context> ctx = context_of(group);
     Model model(ctx, config, false);
@@ -134,7 +134,7 @@ TEST(Ranks, ReadIntoAMemoryTogether) {
     int passes = 0;
     learn_text(model, memory, "a text", text, std::ssize(text), [&](std::span<const WindowResult> windows, auto) {
       for (const WindowResult& one : windows) told += fmt::format("{} {} {};", one.frozen, one.mixed, one.births);
-      return !(++passes == stop_after && group.rank() == group.size() - 1);  // one alone is told to stop
+      return !(++passes == stop_after && group.rank() == group.size() - 1);  // only one rank is told to stop
     });
     return bytes_of(memory.store.keys) + bytes_of(memory.store.counts) + bytes_of(memory.store.shares) + told;
   };

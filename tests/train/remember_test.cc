@@ -1,4 +1,4 @@
-// The memory that a recipe asks for: built when training ends, read on where that was stopped.
+// The memory that a recipe requests: built when training ends, continued if that was interrupted.
 #include "train/remember.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(Remember, AFinishedRunHasTheMemoryThatItsRecipeAsksFor) {
   const TrainResult plain = start_run(recipe(), folder / "plain", {});
   EXPECT_FALSE(plain.memory);
   EXPECT_FALSE(std::filesystem::exists(folder / "plain/memory.safetensors"));
-  // The memory changes nothing of the training.
+  // The memory does not change training.
   EXPECT_EQ(file_bytes(folder / "asked/metrics.jsonl"), file_bytes(folder / "plain/metrics.jsonl"));
 }
 

@@ -1,4 +1,4 @@
-// A run of seconds, and what tests of runs look at.
+// A run of a few seconds, and helpers for tests of runs.
 #pragma once
 
 #include <gtest/gtest.h>

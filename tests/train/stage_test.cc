@@ -1,4 +1,4 @@
-// Runs in stages: several texts in turn.
+// Runs in stages: several texts one after another.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,7 +62,7 @@ TEST(Stages, AreReadAndWrittenBack) {
   EXPECT_TRUE(recipe_differences(recipe, again).empty());
   EXPECT_EQ(recipe_differences(staged({"stage.2.train.lr=0.5"}), recipe),
             (std::vector<std::string>{"stage.2.train.lr = 0.5 (0.002)"}));
-  // A key of the command line without a stage holds in every stage.
+  // An override without a stage applies to every stage.
   for (const Recipe& one : stage_recipes(staged({"train.lr=0.5", "train.max_steps=2"}))) {
     EXPECT_EQ(one.train.lr, 0.5);
     EXPECT_EQ(one.train.max_steps, 2);
@@ -110,7 +110,7 @@ TEST(Stages, FollowOneAnother) {
   EXPECT_EQ(result.stage_ends[1].step, 15);
   EXPECT_EQ(result.data.stages.size(), 3u);
   EXPECT_EQ(read_run_data(RunPaths{run})->stages.size(), 3u);
-  // Every stage's text after every stage.
+  // Every stage's text is evaluated after every stage.
   const auto ends = lines_of(run, "stage");
   ASSERT_EQ(ends.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) {
@@ -120,7 +120,7 @@ TEST(Stages, FollowOneAnother) {
       EXPECT_EQ(ends[i]["texts"][j]["compared"].get<double>(), result.stage_ends[i].losses[j]);
     EXPECT_EQ(result.stage_ends[i].losses[0], result.stage_ends[i].losses[2]);  // the same text
   }
-  // An own schedule: the rate begins again at the top.
+  // Each stage has its own schedule: the learning rate restarts at the top.
   for (const auto& line : lines_of(run, "train")) {
     EXPECT_EQ(line["stage"], line["step"] <= 10 ? 1 : line["step"] <= 15 ? 2 : 3);
     if (line["step"] == 12) {
@@ -132,7 +132,7 @@ TEST(Stages, FollowOneAnother) {
     EXPECT_GE(line["epoch"], epoch);
     epoch = line["epoch"];
   }
-  // What each stage ended with is kept, knows its stage, and opens with that stage's settings.
+  // The last checkpoint of each stage is kept, records its stage, and opens with that stage's settings.
   for (const std::int64_t step : {10, 15, 18}) {
     const CheckpointName checkpoint = find_checkpoint(run, std::to_string(step));
     EXPECT_EQ(read_checkpoint_state(checkpoint)["stage"], step == 10 ? 1 : step == 15 ? 2 : 3);
@@ -151,7 +151,7 @@ TEST(Stages, OneTokenizerFromAllTexts) {
   start_run(staged(), folder / "run", stop_after(1));
   start_run(recipe(), folder / "first", stop_after(1));
   EXPECT_NE(file_bytes(folder / "run/tokenizer.json"), file_bytes(folder / "first/tokenizer.json"));
-  // One stage that says nothing is a run without stages, but for the names.
+  // A single stage without settings is a run without stages, except for the names.
   const Recipe one = parse_recipe(recipe_text() + "[[stage]]\n", "test recipe", {});
   start_run(one, folder / "one", {});
   start_run(recipe(), folder / "none", {});
@@ -170,7 +170,7 @@ TEST(Stages, StopAndGoOnAnywhereBitIdentical) {
     EXPECT_EQ(result.stage_ends.size(), 3u);
     expect_same_run(folder / "whole", run);
   }
-  // Killed without a word, in the second stage and at its border.
+  // Killed without warning, in the second stage and at its border.
   struct Killed {};
   for (const int kill : {11, 13}) {
     TrainHooks hooks;
@@ -217,7 +217,7 @@ TEST(Stages, GoTogetherWithFrom) {
   start_run(staged(), folder / "stopped", stop_after(12), FromOptions{folder / "source", "latest", true});
   resume_run(folder / "stopped", {}, {});
   expect_same_run(folder / "whole", folder / "stopped");
-  // And a run can begin from a stage of another, with the settings of that stage.
+  // A run can also be initialized from a stage of another run, with the settings of that stage.
   const FromOptions second{folder / "whole", "15"};
   const Recipe on = source_recipe(second, {"train.lr=0.001"});
   EXPECT_EQ(on.data.train, "builtin:nature");

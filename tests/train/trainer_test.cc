@@ -1,4 +1,4 @@
-// Runs that stop and go on, that go wrong, and that end early.
+// Runs that are stopped and resumed, that fail, and that end early.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -24,8 +24,7 @@ namespace {
 TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   TemporaryFolder folder;
   start_run(recipe(), folder / "whole", {});
-  // Stopped after every possible number of steps, also in the middle of accumulations' epochs; each time with another
-  // thread count.
+  // Stopped after different numbers of steps, also in the middle of an epoch; each time with another number of threads.
   for (const int stop : {1, 4, 5, 7, 9}) {
     const std::string run = folder / fmt::format("stopped-{}", stop);
     int steps = 0;
@@ -42,8 +41,8 @@ TEST(Trainer, AStoppedAndResumedRunEndsBitIdentical) {
   }
 }
 
-// Everything that can learn or remember is in a checkpoint, with the moments of what the optimizer moves and of nothing
-// else.
+// Everything that learns or accumulates is in a checkpoint, with moments for exactly the tensors that the optimizer
+// updates.
 TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
   const std::vector<std::vector<std::string>> settings{
       {"some.training=lora", "some.lora_rank=3"},
@@ -89,7 +88,7 @@ TEST(Trainer, AKilledRunGoesBackToItsLastCheckpoint) {
     if (p.step == 8) throw Killed();
   };
   EXPECT_THROW(start_run(recipe(), folder / "killed", hooks), Killed);
-  // Half a checkpoint, as a kill while writing leaves it.
+  // An incomplete checkpoint, as left by a kill during writing.
   std::filesystem::create_directories(folder / "killed/checkpoints/step-8.writing");
   EXPECT_EQ(list_checkpoints(folder / "killed").back().step, 6);
   resume_run(folder / "killed", {}, {});
@@ -107,7 +106,7 @@ TEST(Trainer, LearnsTheStories) {
   TemporaryFolder folder;
   const TrainResult result = start_run(
       recipe({"train.epochs=8", "train.lr=0.01", "train.accumulate=1", "train.warmup_steps=5"}), folder / "run", {});
-  // ln 320 = 5.77 is what knowing nothing costs.
+  // ln 320 = 5.77 is the loss of a uniform prediction.
   EXPECT_LT(result.final_evaluation->loss, 4.6);
   EXPECT_GT(result.final_evaluation->bits_per_byte, 0.5);
 }
@@ -153,7 +152,7 @@ TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
   EXPECT_ERROR((resume_run(run, {}, {})), Code::run_mismatch, run);
 }
 
-// What nanoGPT users bring: one plain file without separators.
+// The typical input of nanoGPT users: one plain file without separators.
 TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
   TemporaryFolder folder;
   std::string text;
@@ -171,13 +170,13 @@ TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
   ASSERT_TRUE(written);
   EXPECT_EQ(written->train.tokens, result.data.train.tokens);
   EXPECT_EQ(written->valid.sequences, result.data.valid.sequences);
-  // Cut, there is one sequence and nothing to validate on: refused, with what would be right.
+  // With data.long = "cut" there is one sequence and nothing to validate on: an error with advice.
   std::vector<std::string> cut = plain;
   cut.push_back("data.long=cut");
   EXPECT_ERROR(start_run(recipe(cut), folder / "cut", {}), Code::data_too_few, "data.train");
 }
 
-// Runs from before there was data.long cut their documents; resumed, they go on as they began.
+// Runs older than data.long cut their documents; resumed, they continue to do so.
 TEST(Trainer, ARunWithoutTheKeyLongCutsItsDocuments) {
   TemporaryFolder folder;
   start_run(recipe({"data.long=cut"}), folder / "run", {});
@@ -196,7 +195,7 @@ TEST(Trainer, NothingIsWrittenWhenTheDataAreWrong) {
                "no-such-file.txt");
   EXPECT_ERROR((start_run(recipe({"train.batch=4000"}), folder / "run", {})), Code::data_too_few, "4000");
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
-  // What is only found out while the text is read leaves no folder behind either.
+  // Failures while the text is read leave no folder behind either.
   TrainHooks hooks;
   struct Stopped {};
   hooks.prepare = [](const std::string&, std::int64_t, std::int64_t) { throw Stopped(); };
@@ -215,7 +214,7 @@ TEST(Trainer, ARunThatIsTrainedIsLeftAloneByOthers) {
   };
   start_run(recipe(), folder / "run", hooks);
   EXPECT_TRUE(refused);
-  std::ofstream(folder / "run/best.tmp-1-2") << "half";  // as a killed process leaves it
+  std::ofstream(folder / "run/best.tmp-1-2") << "half";  // as left by a killed process
   EXPECT_NO_THROW(resume_run(folder / "run", {}, {}));
   EXPECT_FALSE(std::filesystem::exists(folder / "run/best.tmp-1-2"));
 }
@@ -237,7 +236,7 @@ TEST(Trainer, CheckpointsThatCannotBeSeenAreAnErrorAndNothingIsTouched) {
   start_run(recipe(), run, stop_after(5));
   const std::string metrics = read_file(run + "/metrics.jsonl");
   fs::rename(checkpoints, folder / "elsewhere");
-  // Not mounted: a link that leads nowhere, and an empty folder where there was a disk.
+  // Not mounted: a dangling link, and an empty folder in the place of a disk.
   fs::create_symlink(folder / "nowhere", checkpoints);
   EXPECT_ERROR((resume_run(run, {}, {})), Code::link_broken, checkpoints, folder / "nowhere");
   fs::remove(checkpoints);
@@ -261,7 +260,7 @@ TEST(Trainer, LostMetricsArePutBack) {
     if (damage == std::string("gone")) std::filesystem::remove(metrics);
     if (damage == std::string("short")) std::filesystem::resize_file(metrics, size / 2);
     if (damage == std::string("zeros")) write_file_atomic(metrics, std::string(size, '\0'));
-    // A damaged copy in the checkpoint is not put in the place of what is whole.
+    // A damaged copy in the checkpoint does not replace an intact file.
     if (damage == std::string("copy")) {
       const std::string copy = list_checkpoints(run).back().folder + "/metrics.jsonl";
       std::string bytes = read_file(copy);
@@ -280,7 +279,7 @@ TEST(Trainer, TheBestIsMarkedAgainAndKept) {
   start_run(recipe({"train.keep_checkpoints=1"}), run, stop_after(6));
   const auto best = best_step(run);
   ASSERT_TRUE(best);
-  write_file_atomic(run + "/best", "1\n");  // as a kill between the checkpoint and its mark leaves it
+  write_file_atomic(run + "/best", "1\n");  // as left by a kill between the checkpoint and its marker
   EXPECT_EQ(best_step(run), best);
   resume_run(run, {}, {});
   EXPECT_EQ(read_file(run + "/best"), std::to_string(*best_step(run)) + "\n");
@@ -328,7 +327,7 @@ TEST(Trainer, LitterOfAKillIsRemoved) {
   const auto all = list_checkpoints(run);
   fs::create_directories(run + "/checkpoints/step-9.writing");
   fs::create_directories(run + "/checkpoints/step-2.removing");
-  fs::rename(all.front().folder, all.front().folder + ".old");  // its replacement never came
+  fs::rename(all.front().folder, all.front().folder + ".old");  // its replacement is missing
   std::ofstream(run + "/keys/step-9.safetensors.tmp-77-1") << "half";
   std::ofstream(folder / "cache/tokens.bin.tmp-77-2") << "half";
   const auto trainer = Trainer::resume(run, {});

@@ -1,5 +1,5 @@
-// Two models in one process, each with a context of its own and used by a thread of its own: each gives the bits that
-// it gives alone, and says what it has to say to its own log.
+// Two models in one process, each with its own context and thread: results are bit-identical to those of a single
+// model, and each writes to its own log.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -23,7 +23,7 @@ std::string bytes_of(const Tensor& tensor) {
   return {static_cast<const char*>(host.raw()), host.bytes()};
 }
 
-// What one of two does in a test: run with both at the same time, and begin at the same moment.
+// Runs both functions concurrently, starting at the same moment.
 void together(const std::function<void()>& one, const std::function<void()>& other) {
   std::barrier start(2);
   std::thread second([&] {
@@ -41,7 +41,7 @@ struct TrainedModel {
   ModelConfig config;
 };
 
-// Padded rows, so that on a GPU steps are recorded and played again.
+// Padded rows, so that steps are replayed as CUDA graphs on a GPU.
 Batch batch_of(const ModelConfig& config, int number) {
   std::vector<std::vector<std::int32_t>> rows;
   for (int r = 0; r < 6; ++r) {
@@ -52,7 +52,7 @@ Batch batch_of(const ModelConfig& config, int number) {
   return rows_batch(rows, config.seq_len, true);
 }
 
-// Losses, parameters, moments and keys after some steps.
+// Returns losses, parameters, moments and keys after some steps.
 std::string trained(const TrainedModel& setup, int steps) {
   std::shared_ptr<Context> ctx = make_context(setup.device, setup.precision, make_host(setup.threads));
   Model model(ctx, setup.config, true);
@@ -118,7 +118,7 @@ std::string file_bytes(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
-// A whole run on text whose validation stories partly stand in the training text, which it warns of.
+// A whole run on text whose validation documents partly occur in the training text, which causes a warning.
 struct WholeRun {
   Recipe recipe;
   std::string folder;

@@ -1,4 +1,4 @@
-// include/some/some.h on top of the rooms: what is thrown, told and counted there becomes what that header promises.
+// Implements include/some/some.h on top of the internal libraries, translating their errors, log messages and results.
 #include "some/some.h"
 
 #include <csignal>

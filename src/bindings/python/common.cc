@@ -7,7 +7,7 @@
 namespace some::python {
 namespace {
 
-// Objects of Python are let go of with the lock held, whoever holds the last reference.
+// Holds a Python object. The last reference acquires the GIL before it deletes the object.
 std::shared_ptr<py::object> shared(py::object object) {
   return std::shared_ptr<py::object>(new py::object(std::move(object)), [](py::object* held) {
     const py::gil_scoped_acquire lock;
@@ -15,7 +15,7 @@ std::shared_ptr<py::object> shared(py::object object) {
   });
 }
 
-// Of this thread, the innermost.
+// The innermost scope of this thread.
 thread_local Working* working = nullptr;
 
 }  // namespace
@@ -23,7 +23,7 @@ thread_local Working* working = nullptr;
 Working::Working() : outer_(working) {
   sigset_t held;
   sigfillset(&held);
-  // What a thread does to itself cannot wait.
+  // Synchronous faults must not be blocked.
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&held, fault);
   pthread_sigmask(SIG_BLOCK, &held, &before_);
   working = this;
@@ -48,7 +48,7 @@ py::object to_python(const nlohmann::json& value) {
     case Kind::number_unsigned: return py::int_(value.get<std::uint64_t>());
     case Kind::number_float: return py::float_(value.get<double>());
     case Kind::string: {
-      // What a model wrote may be cut in the middle of a character.
+      // Generated text may be cut inside a character.
       const auto& text = value.get_ref<const std::string&>();
       PyObject* decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
       if (decoded == nullptr) throw py::error_already_set();
@@ -84,7 +84,7 @@ nlohmann::json to_json(py::handle value, const std::string& what) {
     return out;
   }
   if (py::hasattr(value, "__fspath__")) return to_path(value);
-  if (py::hasattr(value, "tolist")) return to_json(value.attr("tolist")(), what);  // NumPy's numbers and arrays
+  if (py::hasattr(value, "tolist")) return to_json(value.attr("tolist")(), what);  // NumPy scalars and arrays
   if (py::isinstance<py::sequence>(value)) {
     nlohmann::json out = nlohmann::json::array();
     for (const py::handle item : value) out.push_back(to_json(item, what));

@@ -1,8 +1,8 @@
-// What the parts of the Python module share: values back and forth, callbacks, Ctrl-C.
+// Shared helpers of the Python module: value conversion, callbacks, Ctrl-C.
 //
-// The interpreter's lock (GIL) is given back while the library works; whatever touches a Python object takes it again.
-// No signal is taken by a thread that computes: generated matrix kernels do not keep to the rules a handler's stack
-// frame relies on. Between two pieces of work, and in callbacks, they are let through.
+// The GIL is released while the library works; code that touches a Python object acquires it again. Signals are blocked
+// in computing threads, because generated GEMM kernels do not follow the rules that a signal handler's stack frame
+// relies on. They are unblocked between pieces of work and in callbacks.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -24,8 +24,8 @@
 namespace some::python {
 namespace py = pybind11;
 
-// While it lives the library works: without the lock, and with signals held back from this thread and those that it
-// starts. Other threads of Python may take them meanwhile.
+// Scope in which the library works: releases the GIL, and blocks signals in this thread and in threads that it starts.
+// Other Python threads may still receive them.
 class Working {
  public:
   Working();
@@ -39,7 +39,7 @@ class Working {
   sigset_t before_;
   Working* outer_;
 };
-// Signals come through again and the lock is held: for a moment inside of Working.
+// Scope nested inside Working: unblocks signals and acquires the GIL.
 class AtRest {
  public:
   AtRest();
@@ -53,45 +53,46 @@ class AtRest {
 };
 
 py::object to_python(const nlohmann::json& value);
-nlohmann::json to_json(py::handle value, const std::string& what);  // InputError naming `what` where it has no JSON
-py::array to_array(const Tensor& tensor);                           // a copy; of bf16 in float32
+// InputError naming `what` if the value has no JSON form
+nlohmann::json to_json(py::handle value, const std::string& what);
+py::array to_array(const Tensor& tensor);  // a copy; bf16 becomes float32
 
-// A path or a text: str or os.PathLike.
+// Returns a path as text, from str or os.PathLike.
 std::string to_path(py::handle value);
 
-// The library's messages go to logging.getLogger("some").
+// Returns a log that forwards messages to logging.getLogger("some").
 Log python_log();
 Host python_host(int threads);
 
-// A Python callable (or None) that C++ may hold and copy without the lock.
+// A Python callable (or None) that C++ code may hold and copy without the GIL.
 class Callback {
  public:
   explicit Callback(py::object callable);
   explicit operator bool() const { return callable_ != nullptr; }
-  // Takes the lock. What the callable raises is kept by `Interrupt` and stops the work.
+  // Acquires the GIL. An exception raised by the callable is stored in `interrupt`, which stops the work.
   void operator()(class Interrupt& interrupt, const nlohmann::json& argument) const;
 
  private:
   std::shared_ptr<py::object> callable_;
 };
 
-// Ctrl-C and exceptions of callbacks: asked() says whether the work is to stop, rethrow() raises what stopped it once
-// the lock is held again. Signals are looked at a few times a second; only Python's main thread sees them.
+// Records Ctrl-C and exceptions of callbacks. asked() returns true if the work must stop; rethrow() raises the
+// exception after the GIL has been reacquired. Signals are polled at most every 50 ms, and only Python's main thread
+// receives them.
 class Interrupt {
  public:
   bool asked();
-  void keep(py::error_already_set& error);  // with the lock
-  void rethrow();                           // with the lock
+  void keep(py::error_already_set& error);  // requires the GIL
+  void rethrow();                           // requires the GIL
 
  private:
   std::chrono::steady_clock::time_point last_{};
-  std::shared_ptr<py::object> type_, value_, trace_;  // of the exception
+  std::shared_ptr<py::object> type_, value_, trace_;  // of the stored exception
   bool raised_ = false;
 };
 
-// The library's work, as every call of Python does it: without the interpreter's lock, and one caller at a time where
-// there is something to be held. Nobody waits for that while he holds Python's lock, so whoever has it can always get
-// Python's.
+// Runs library code without the GIL, and, if a mutex is given, one caller at a time. The GIL is released before the
+// mutex is locked, so a thread that holds the mutex can always acquire the GIL (no deadlock).
 template <typename Body>
 decltype(auto) work(Body&& body) {
   const Working now;
@@ -103,7 +104,7 @@ decltype(auto) work(std::recursive_mutex& held, Body&& body) {
   const std::lock_guard lock(held);
   return body();
 }
-// The same where it can be interrupted: what interrupted it is raised when the lock is back.
+// The same for interruptible work: a stored exception is raised after the GIL has been reacquired.
 template <typename... Work>
 auto work(Interrupt& interrupt, Work&&... rest) {
   auto result = work(std::forward<Work>(rest)...);
@@ -111,8 +112,8 @@ auto work(Interrupt& interrupt, Work&&... rest) {
   return result;
 }
 
-// What every training has in common: messages go to Python, and whatever stops it, the step is finished and saved
-// first, as with Ctrl-C in the program.
+// Returns the hooks common to all training: messages go to Python's logging, and an interrupted run finishes and saves
+// its step first, as with Ctrl-C in the program.
 TrainHooks hooks_for(Interrupt& interrupt);
 nlohmann::json to_json(const TrainProgress& progress);
 

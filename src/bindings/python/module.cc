@@ -1,4 +1,4 @@
-// The native half of `import some`; python/some/__init__.py is the other.
+// Native part of `import some`; the rest is in python/some/__init__.py.
 #include <filesystem>
 #include <system_error>
 
@@ -10,7 +10,8 @@
 namespace some::python {
 namespace {
 
-// The library's errors in Python, with the same words: those that the caller can set right are ValueErrors too.
+// Registers the Python exception types, with the messages of the library's errors. Errors that the caller can correct
+// are ValueErrors too.
 void add_errors(py::module_& module) {
   static PyObject *error = nullptr, *input = nullptr;
   error = PyErr_NewExceptionWithDoc("some.Error", "What went wrong in the library, in one line.", PyExc_RuntimeError,
@@ -19,7 +20,7 @@ void add_errors(py::module_& module) {
   input = PyErr_NewExceptionWithDoc("some.InputError", "Something the caller can set right; says what would be right.",
                                     bases.ptr(), nullptr);
   if (error == nullptr || input == nullptr) throw py::error_already_set();
-  py::handle(error).attr("code") = std::string(name_of(Code::system_failed));  // of those the system refused
+  py::handle(error).attr("code") = std::string(name_of(Code::system_failed));  // for system errors
   py::handle(error).attr("values") = py::tuple();
   module.attr("Error") = py::handle(error);
   module.attr("InputError") = py::handle(input);
@@ -27,7 +28,7 @@ void add_errors(py::module_& module) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Error& fault) {
-      // Of several types, so it is made here: PyErr_SetString knows no attributes.
+      // The exception object is created here, because PyErr_SetString cannot set attributes.
       const py::object one = py::handle(fault.fault() == Fault::input ? input : error)(py::str(fault.what()));
       one.attr("code") = std::string(name_of(fault.code()));
       one.attr("values") = fault.values();

@@ -1,4 +1,4 @@
-// some.Run: a trained model, and what can be asked of it.
+// some.Run: a trained model with its queries.
 #include <algorithm>
 #include <mutex>
 #include <optional>
@@ -39,7 +39,7 @@ Batch batch_of(const std::vector<Ids>& rows) {
   return batch;
 }
 
-// The settings of a memory that `read` takes, by their names in Python.
+// A memory setting accepted by `read`, by its name in Python.
 struct MemorySetting {
   const char* name;
   void (*set)(MemoryChoices& choices, py::handle value);
@@ -239,7 +239,7 @@ class Run {
     return run_->model->layers()[static_cast<std::size_t>(layer)].keys;
   }
   std::optional<OpenedRun> run_;
-  std::recursive_mutex mutex_;  // a callback may ask its run things
+  std::recursive_mutex mutex_;  // recursive: a callback may call methods of its run
 };
 
 }  // namespace
@@ -284,7 +284,7 @@ void add_run(py::module_& module) {
       .def("experts", &Run::experts, arg("layer"),
            "The experts' matrices (w1, w2) of a layer; None where there is none.")
       .def("tensors", &Run::tensors, "Every parameter and key store by its name in checkpoints, as copies.");
-  // Not loaded twice: Python's `some.open` is the class itself.
+  // `some.open` is an alias of the class.
   module.attr("open") = module.attr("Run");
 }
 

@@ -1,4 +1,4 @@
-// some.Trainer: training from a recipe, all of it or step by step.
+// some.Trainer: trains a recipe, completely or step by step.
 #include <mutex>
 #include <optional>
 
@@ -14,7 +14,7 @@
 namespace some::python {
 namespace {
 
-// A recipe as Python has it: settings by table, on top of a file where `base` names one.
+// Builds a recipe from Python dictionaries: settings by table, applied to a base recipe if `base` names one.
 Recipe recipe_from(const nlohmann::json& tables, const std::string& base) {
   if (base.empty()) return recipe_from_json(tables, "recipe");
   return load_recipe(base, settings_from_json(tables, "recipe"));
@@ -120,7 +120,7 @@ class PyTrainer {
       return t.model().layers()[static_cast<std::size_t>(layer)].keys.keys.clone();
     }));
   }
-  // The run folder is free again.
+  // Releases the run folder.
   void close() {
     work(mutex_, [&] { trainer_.reset(); });
   }
@@ -134,13 +134,13 @@ class PyTrainer {
     return hooks;
   }
   Callback step_, evaluation_;
-  std::vector<std::string> changes_;  // of a resumed run
+  std::vector<std::string> changes_;  // settings passed to resume
   Interrupt interrupt_;
   std::unique_ptr<Trainer> trainer_;
-  std::recursive_mutex mutex_;  // a callback may ask its trainer things
+  std::recursive_mutex mutex_;  // recursive: a callback may call methods of its trainer
 };
 
-// One run of a lab after another.
+// Iterates over the runs of a lab, one at a time.
 class PyLab {
  public:
   PyLab(const std::string& index, const std::vector<std::string>& names, const std::string& runs, int seeds,

@@ -24,7 +24,7 @@ struct AdaptFlags {
   bool json = false;
 };
 
-// Every way of learning in use, in one table.
+// Compares every adaptation method in one table.
 void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
     bad_input(Code::option_conflict,
@@ -51,7 +51,7 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
 
 double bits(double nats, double bytes) { return bytes > 0 ? nats / bytes / std::log(2.0) : 0.0; }
 
-// Windows merged into at most `rows` of about equal length.
+// Prints the windows, merged into at most `rows` rows of about equal length.
 void print_windows(const AdaptReport& report, std::size_t rows) {
   const std::vector<StreamWindow>& list = report.frozen.windows;
   const std::size_t merged = (list.size() + rows - 1) / rows;
@@ -74,8 +74,8 @@ void print_windows(const AdaptReport& report, std::size_t rows) {
   }
 }
 
-// What the keys learnt is little beside what the model knows already, and nothing where it knows nothing: both are
-// shown beside it.
+// Prints losses. The gain from learning is small compared with what the model already knows, and meaningless if the
+// model is no better than guessing; the uniform and the frozen loss are therefore printed next to it.
 void print_losses(const AdaptReport& report) {
   const double uniform = report.uniform_loss;
   fmt::print("\nloss in nats a token    uniform            frozen twin        {}\n",

@@ -1,4 +1,4 @@
-// The board in a browser, until it is told to end.
+// `some board`: serves the board until a signal ends it.
 #include "board/board.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// A prompt that stays: text goes in line by line, the model goes on from it.
+// `some chat`: an interactive prompt; the model continues the text entered line by line.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -32,7 +32,7 @@ struct ChatFlags {
 
 struct ChatCommand {
   const char* name;
-  const char* value;  // what its value is, in words; empty: it takes none
+  const char* value;  // placeholder for its value in help; empty: takes no value
   const char* meaning;
 };
 const ChatCommand commands[] = {
@@ -83,7 +83,7 @@ class Chat {
         }
       } catch (const Error& error) {
         if (error.fault() != Fault::input) throw;
-        say("{}\n", error.what());  // a typing mistake does not end the conversation
+        say("{}\n", error.what());  // a typing mistake does not end the session
       }
       std::fflush(stdout);
     }
@@ -98,7 +98,7 @@ class Chat {
     }
     asked_ = prompt;
     const auto started = std::chrono::steady_clock::now();
-    // On a terminal the prompt stands in the line above already.
+    // On a terminal the prompt is already in the line above.
     bool begun = false;
     const auto begin = [&] {
       if (!shows_ && !begun) fmt::print("{}", prompt);
@@ -163,7 +163,7 @@ class Chat {
     return out;
   }
 
-  // False: leave.
+  // Runs a slash command. Returns false to leave the session.
   bool obey(const std::string& line) {
     const std::size_t blank = line.find(' ');
     const std::string name = line.substr(0, blank);
@@ -208,7 +208,7 @@ class Chat {
   std::optional<MemoryKeeper> keeper_;
   bool learn_;
   std::optional<Memory> memory_;
-  bool shows_ = false;  // a person reads along
+  bool shows_ = false;  // interactive session
   std::string text_, asked_;
   Generated last_;
 };

@@ -1,5 +1,5 @@
-// Completion in shells and the manual page, both made from the definition of the command line. A shell's script only
-// hands over the words typed so far; `some complete` answers.
+// Shell completion and the manual page, both generated from the definition of the command line. The shell scripts only
+// pass on the words typed so far; `some complete` returns the candidates.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What may stand at the end of the line: a word and what it means. files: the shell may offer files too.
+// Candidates for the word at the end of the line, with descriptions. If `files` is set, the shell also offers file
+// names.
 struct Candidates {
   std::vector<std::pair<std::string, std::string>> words;
   bool files = false;
@@ -52,7 +53,7 @@ void add_keys_to(Candidates& out, const std::string& typed) {
   out.files = values.empty() && key->kind == SettingKind::text;
 }
 
-// By the name that the definition gives a flag or a place.
+// Adds the candidate values for a flag or positional argument, chosen by its name in the definition.
 void add_values_to(Candidates& out, const std::string& name, const std::string& typed,
                    const std::vector<std::string>& words) {
   const auto add_all = [&](const std::vector<std::string>& values) {
@@ -94,8 +95,8 @@ Candidates complete(Command& app, std::vector<std::string> words) {
   const std::string typed = words.empty() ? "" : words.back();
   if (!words.empty()) words.pop_back();
   Command* command = &app;
-  std::size_t places = 0;         // words that stand in the command's places so far
-  std::optional<Option> waiting;  // a flag whose value comes next
+  std::size_t places = 0;         // positional arguments seen so far
+  std::optional<Option> waiting;  // a flag whose value follows
   for (const std::string& word : words) {
     if (waiting) {
       waiting.reset();
@@ -129,7 +130,7 @@ Candidates complete(Command& app, std::vector<std::string> words) {
     for (const Command* one : visible_commands(app)) out.add(one->name(), one->description());
     return out;
   }
-  // The place the word stands in; the last one may take any number of them.
+  // Finds the positional argument that the word belongs to; the last one may accept any number of words.
   std::size_t place = 0;
   for (const Option& option : command->options()) {
     if (!option.is_place()) continue;
@@ -152,7 +153,7 @@ void answer(Command& app, const std::vector<std::string>& words) {
   if (found.files) fmt::print(":files\n");
 }
 
-// --- the scripts ---
+// --- shell scripts ---
 
 const char* const bash_script = R"script(# bash completion for some
 _some() {
@@ -210,7 +211,7 @@ end
 complete -c some -f -a "(__some_complete)"
 )script";
 
-// --- the manual page ---
+// --- manual page ---
 
 std::string roff(const std::string& text) {
   std::string out;

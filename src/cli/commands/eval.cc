@@ -25,7 +25,7 @@ struct EvalFlags {
   bool json = false;
 };
 
-// How the text is to be read may differ from the run's own; what was learnt may not.
+// Returns the data settings for evaluation. Overrides may change how the text is read, but not what was learned.
 DataConfig data_settings(const OpenedRun& run, const std::string& source, const std::vector<std::string>& overrides) {
   for (const std::string& one : overrides) {
     const std::string key = one.substr(0, one.find('='));
@@ -35,7 +35,7 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
                 one);
   }
   Recipe recipe = run.recipe;
-  if (!source.empty()) recipe.data.train = source;  // what may be said depends on where the text comes from
+  if (!source.empty()) recipe.data.train = source;  // set first: the allowed overrides depend on the source of the text
   return override_recipe(recipe, run.paths.config(), overrides).data;
 }
 

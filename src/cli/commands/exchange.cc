@@ -1,4 +1,4 @@
-// Models that leave home, and come back.
+// `some library`, `some export`, `some import`: exchange of expert libraries and models with other programs.
 #include <fmt/format.h>
 
 #include "cli/command.h"

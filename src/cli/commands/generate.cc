@@ -38,14 +38,15 @@ struct GenerateFlags {
   bool json = false;
 };
 
-// The most texts that grow side by side.
+// Maximum number of texts generated in one batch.
 constexpr std::size_t max_at_once = 32;
 
 std::vector<std::string> given_prompts(const GenerateFlags& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.file.empty()) {
     std::string text = options.file == "-" ? standard_input() : read_file(options.file);
-    while (!text.empty() && text.back() == '\n') text.pop_back();  // the line's end is the file's, not the text's
+    // line ends at the end of the file are not part of the text
+    while (!text.empty() && text.back() == '\n') text.pop_back();
     prompts.push_back(text);
   } else if (prompts.empty() && isatty(STDIN_FILENO) == 0) {
     std::istringstream lines(standard_input());
@@ -80,7 +81,7 @@ void run(GenerateFlags options) {
       bad_input(Code::option_invalid, "{} {}: say at least 1", "--adapt-window", options.adapt_window);
     options.generate.adapt_window = options.adapt_window;
     choose_rules(run.recipe.model.keys,
-                 options.generate.adapt_rules);  // wrong names are reported before anything is written
+                 options.generate.adapt_rules);  // invalid names are reported before anything is written
     options.generate.adapt_step = run.step;
     start.emplace(*run.model);
   }
@@ -98,10 +99,10 @@ void run(GenerateFlags options) {
     keeper.save(*memory);
   }
   const bool streamed = !options.json && prompts.size() == 1;
-  bool begun = false;  // the prompt is shown with the first token, so that a refused one is not shown at all
+  bool begun = false;  // the prompt is printed with the first token, so that a rejected prompt is not printed
   const auto started = std::chrono::steady_clock::now();
   std::vector<Generated> generated;
-  // Keys that learn see all texts side by side.
+  // When keys adapt, all texts are generated in one batch.
   const std::size_t together = options.adapt ? prompts.size() : max_at_once;
   for (std::size_t first = 0; first < prompts.size(); first += together) {
     options.generate.first = first;
@@ -144,7 +145,7 @@ void run(GenerateFlags options) {
   if (streamed) fmt::print("{}\n", begun ? "" : prompts[0]);
   for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
-  // What follows is said beside the text, not in it.
+  // The following messages go to standard error, not into the text.
   std::fflush(stdout);
   std::size_t tokens = 0;
   for (const Generated& one : generated) tokens += one.tokens.size();

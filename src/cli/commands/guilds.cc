@@ -20,7 +20,7 @@ struct GuildsFlags {
   bool json = false;
 };
 
-// Wider terminals show more of the commonest tokens.
+// Prints one expert or set; wider terminals show more of its most frequent tokens.
 void print_unit(const std::string& name, const GuildUnit& unit) {
   std::string line = fmt::format("  {:<13} {:>6} {:<11} {:>3.0f}% ({:.0f}%)", name, unit.count, name_of(unit.top_class),
                                  100 * unit.top_class_share, 100 * unit.top_class_base);
@@ -38,7 +38,7 @@ void print_information(const char* name, const LabelTest& test) {
              info.mean, info.deviation, info.z, info.p, 100 * test.purity.value, 100 * test.purity.mean);
 }
 
-// Of a word class the expert, and the set of experts, most given to it, by position and by type.
+// Prints the expert and the expert set with the highest affinity to a word class, by position and by type.
 void print_class(const ClassGuilds& one) {
   std::string name = fmt::format("{:<11} {:>4.1f}%", name_of(one.word_class), 100 * one.base);
   const auto print = [&](const std::optional<GivenUnit>& unit, const std::optional<GivenUnit>& by_type, bool set) {
@@ -63,7 +63,7 @@ void print_report(const GuildReport& report) {
   };
   say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles", report.run, report.step,
                           report.positions, report.stories, report.data, report.shuffles));
-  // In the order of their names, as in the JSON.
+  // Sorted by name, as in the JSON output.
   std::map<std::string, double> shares;
   for (std::size_t c = 0; c < report.class_shares.size(); ++c)
     shares[name_of(static_cast<WordClass>(c))] = report.class_shares[c];

@@ -46,7 +46,8 @@ std::vector<StageOutlook> stage_outlooks(const Recipe& recipe, const std::option
   return out;
 }
 
-// The stage that needs the most memory, with the text and the steps of all.
+// Returns the forecast of the stage with the highest memory need, with document, token and step counts summed over all
+// stages.
 Forecast all_stages(const std::vector<StageOutlook>& stages) {
   Forecast all = stages[0].forecast;
   for (const StageOutlook& stage : stages) {
@@ -82,7 +83,7 @@ nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
   return out;
 }
 
-// Of the memory that is read from the training text.
+// Returns the size in bytes of the memory (kNN store) that is built from the training text.
 double bytes_of_store(const Recipe& recipe) { return store_bytes(recipe.memory, recipe.model.d_model, sizeof(float)); }
 
 void run(const InfoFlags& options) {
@@ -93,7 +94,7 @@ void run(const InfoFlags& options) {
   Recipe recipe =
       is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
   if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());
-  // A run has counted its text.
+  // A run folder records the exact counts of its text.
   const auto data = is_run ? read_run_data(RunPaths{options.recipe}) : std::nullopt;
   std::optional<DataUse> counted;
   if (data) counted = data->train;
@@ -102,7 +103,7 @@ void run(const InfoFlags& options) {
   const ParameterCounts& counts = forecast.parameters;
   const MemoryEstimate& memory = forecast.memory;
   const bool gpu = forecast.device == DeviceKind::cuda;
-  // Without being told, as many as hold the experts together.
+  // Default: the number of ranks that share the experts.
   const int ranks = options.ranks.value_or(recipe.train.expert_ranks);
   check_shares(ranks, recipe);
   const RankForecast each = forecast_ranks(recipe, forecast, ranks);

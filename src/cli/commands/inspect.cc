@@ -14,7 +14,7 @@ namespace {
 struct InspectFlags {
   ModelFlags model;
   InspectOptions inspect;
-  std::string out;  // not given: RUN/inspect
+  std::string out;  // default: RUN/inspect
   bool no_pictures = false, svg = false;
   bool json = false;
 };

@@ -66,7 +66,7 @@ ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std
   return out;
 }
 
-// "2 done, 1 running", in the order in which one asks.
+// Returns run counts by state in order of interest, e.g. "2 done, 1 running".
 std::string states_text(const std::vector<FoundRun>& runs) {
   std::string out;
   for (const std::string state : {"done", "running", "interrupted", "failed"}) {
@@ -77,7 +77,7 @@ std::string states_text(const std::vector<FoundRun>& runs) {
   return out;
 }
 
-// One line a series.
+// Prints one line per series.
 void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, const std::string& folder) {
   std::size_t width = 0;
   for (const Series& one : index.series) width = std::max(width, one.name.size());
@@ -91,7 +91,7 @@ void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, co
     const std::string states = states_text(own);
     std::string line = fmt::format("{:{}}  {:>2}  {}", one.name, width, one.recipes.size(), one.title);
     if (!states.empty()) line += "  [" + states + "]";
-    // On a narrow terminal the title gives way: how far a series is counts more.
+    // On a narrow terminal the title is dropped: the progress of a series is more important.
     if (display_width(line) > columns && !states.empty())
       line = fmt::format("{:{}}  {:>2}  [{}]", one.name, width, one.recipes.size(), states);
     fmt::print("{}\n", line);
@@ -104,7 +104,7 @@ void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, co
                      columns));
 }
 
-// The runs of the series and recipes asked for.
+// Prints the runs of the selected series and recipes.
 void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const LabFlags& options) {
   const std::vector<std::string> names = index.select(options.words);
   std::size_t width = 0;
@@ -233,7 +233,7 @@ void print_table(const std::vector<QueueEntry>& entries) {
   }
 }
 
-// Who does what, where there are several ranks.
+// Describes how several ranks are assigned to runs.
 std::string arrangement(std::size_t runs, int ranks, int each) {
   const int teams = RankGroups{each}.count(ranks);
   const std::string ones = each == 1 ? "one rank" : fmt::format("{} ranks", each);

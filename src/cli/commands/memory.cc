@@ -1,4 +1,4 @@
-// What a memory knows, and how it is tended: show, recall, forget, merge, prune.
+// `some memory`: shows and edits a memory (show, recall, forget, merge, prune).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -127,12 +127,12 @@ struct ForgetOptions {
   ModelFlags model;
 };
 
-// To read again what a memory has read, in numbers like its own.
+// Chooses the precision so that a text is read again with the same number format as the memory.
 void choose_precision(ModelFlags& model, const std::string& file) {
   const bool run_has_f64 = read_run_recipe(model.run).train.precision == PrecisionChoice::f64;
   if (precision_of(file) == Precision::f64) {
     model.precision = "f64";
-    if (model.device == "auto") model.device = "cpu";  // no GPU computes in them
+    if (model.device == "auto") model.device = "cpu";  // f64 is only supported on the CPU
   } else if (run_has_f64) {
     model.precision = "fp32";
   }
@@ -162,7 +162,7 @@ void forget(ForgetOptions options) {
              slots_in_use(left));
 }
 
-// In which a memory keeps its numbers as they are.
+// Returns a context in the memory's own precision, so that its values are kept unchanged.
 std::unique_ptr<Context> context_of(const std::string& file) {
   return make_context(DeviceName{}, precision_of(file), {});
 }

@@ -26,7 +26,7 @@ struct ReadFlags {
   bool json = false;
 };
 
-// Windows merged into at most `rows` of about equally many.
+// Prints the windows, merged into at most `rows` rows of about equal numbers of windows.
 void print_windows(const std::vector<WindowResult>& windows, bool frozen, std::size_t rows) {
   const std::size_t merged = std::max<std::size_t>(1, (windows.size() + rows - 1) / rows);
   fmt::print("\n     tokens read   frozen loss{}\n", frozen ? "" : "   with memory      gain    births      hits");

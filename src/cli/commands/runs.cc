@@ -1,4 +1,4 @@
-// Which runs there are and how far each is; and several of them beside each other.
+// `some runs` and `some compare`: list runs with their progress, and compare several runs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Settings by name, as a recipe writes them; without those that say nothing about what was learnt.
+// Returns settings by name as written in a recipe, except those that do not affect what was learned.
 std::map<std::string, std::string> settings_of(const Recipe& recipe) {
   static const std::set<std::string> left_out = {"title", "train.device", "train.threads", "train.expert_ranks",
                                                  "train.keep_checkpoints"};
@@ -42,11 +42,11 @@ std::vector<std::string> key_order() {
   std::vector<std::string> names;
   for (const RecipeKey& key : recipe_keys()) names.push_back(key.full_name());
   names.emplace_back("stages");
-  names.emplace_back("from");  // the weights it began with
+  names.emplace_back("from");  // the initial weights
   return names;
 }
 
-// Files that go away meanwhile, as those of a run at work do, count for nothing.
+// Returns the size of a folder. Files that disappear meanwhile (in a running training) count as zero.
 double bytes_in(const fs::path& folder) {
   double sum = 0;
   for (const std::string& name : list_folder(folder.string())) {
@@ -123,7 +123,7 @@ struct RunsOptions {
   bool json = false;
 };
 
-// What most runs say; of equally frequent values the one seen first.
+// Returns the most frequent value of each setting; ties are resolved in favor of the first one seen.
 std::map<std::string, std::string> commonest(const std::vector<Listed>& runs) {
   std::map<std::string, std::string> out;
   for (const auto& [key, first] : runs[0].settings) {
@@ -262,7 +262,7 @@ std::vector<Row> setting_rows(const std::vector<Listed>& runs) {
   return rows;
 }
 
-// As many runs beside each other as the terminal has room for, then the next ones below.
+// Prints as many runs side by side as fit the terminal, then the next ones below.
 void print_rows(const std::vector<std::string>& names, const std::vector<Row>& rows) {
   std::size_t first_width = 3;
   for (const Row& row : rows) first_width = std::max(first_width, display_width(row.name));
@@ -329,11 +329,11 @@ void compare(const CompareOptions& options) {
   if (options.runs.size() < 2) bad_input(Code::argument_missing, "say at least two run folders to compare");
   std::vector<Listed> runs;
   for (const std::string& folder : options.runs) {
-    read_run_recipe(folder);  // says what is wrong with a folder that is no run
+    read_run_recipe(folder);  // reports what is wrong if the folder is not a run
     runs.push_back(read(*find_run(folder, terminal_log())));
   }
   const std::vector<Row> settings = setting_rows(runs), results = result_rows(runs);
-  // Nats a token of different tokens are different things.
+  // Losses in nats/token are not comparable between different tokenizations.
   const bool same_tokens = std::none_of(settings.begin(), settings.end(), [](const Row& row) {
     return row.name == "data.tokenizer" || row.name == "data.vocab" || row.name == "data.train";
   });

@@ -1,4 +1,4 @@
-// The keys of recipes, from the table that reads them.
+// Lists the settings of recipes, from the table that parses them.
 #include <fmt/format.h>
 #include <fnmatch.h>
 

@@ -34,7 +34,7 @@ struct CodeOptions {
   bool json = false;
 };
 
-// A run folder stands for the tokenizer in it.
+// Loads a tokenizer from its file or from a run folder.
 Tokenizer load_tokenizer(const std::string& path) {
   return Tokenizer::load(folder_exists(path) ? path + "/tokenizer.json" : path);
 }

@@ -93,9 +93,9 @@ void run(const TraceFlags& options) {
     trace = trace_text(run, options.text, layers, remembers);
   } else {
     trace_text(run, options.prompt,
-               layers);  // a run without experts or a prompt without tokens is refused before anything is written
+               layers);  // a run without experts or a prompt without tokens is rejected before anything is written
     GenerateOptions how = options.generate;
-    how.slide = false;  // what is traced is read at once
+    how.slide = false;  // the traced text is read in one pass
     how.memory = remembers;
     const Generated generated = generate(*run.model, run.tokenizer, {options.prompt}, how).front();
     std::vector<TokenId> ids = generated.prompt;

@@ -33,8 +33,8 @@ struct TrainFlags {
   bool with_optimizer = false, json = false, board = false;
 };
 
-// The board on the run that trains and those beside it, as soon as there is a folder to look at. Nothing can be asked
-// of a model there: that would take time from the training.
+// Board for this training run and its sibling runs, opened as soon as the run folder exists. It is read-only:
+// generating text would take time from training.
 class OwnBoard {
  public:
   void look(const std::string& folder) {
@@ -144,7 +144,8 @@ void check_options(const TrainFlags& options) {
               resumes ? "; a resumed run keeps its optimizer anyway" : "");
 }
 
-// A row a stage: the losses after it, a column for each stage's text. What stands below the diagonal was learnt before.
+// Formats one row per stage with the losses after it, one column per stage's text. Entries below the diagonal belong to
+// stages trained earlier.
 std::string stage_table(const TrainResult& result) {
   std::size_t widest = 0;
   for (const std::string& title : result.stage_titles) widest = std::max(widest, display_width(title));
@@ -169,7 +170,7 @@ std::optional<FromOptions> source_of(const TrainFlags& options) {
                      options.with_optimizer};
 }
 
-// With --from alone, the settings of that run are taken.
+// With only --from, the settings of that run are used.
 Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
   if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
   return source_recipe(*source_of(options), changes);
@@ -305,7 +306,7 @@ void set_up_train(Command& command) {
   command.add_flag("--board", options->board, "show the run in a browser while it trains (see 'some board')");
   command.add_json(options->json);
   command.callback([options] {
-    // With --resume or --from the first word may already be an override.
+    // With --resume or --from, the first word may be an override.
     if ((!options->resume.empty() || !options->from.empty()) && options->recipe.find('=') != std::string::npos) {
       options->overrides.insert(options->overrides.begin(), options->recipe);
       options->recipe.clear();

@@ -27,7 +27,7 @@ void run(const VerifyFlags& options) {
   for (const std::string& path : find_fixtures(options.paths)) {
     const VerifyReport report = verify_fixture(path, how);
     const Comparison* worst = report.worst();
-    // Other ranks see only a part of what the first one does, but must agree with the file in it.
+    // Other ranks hold only part of what rank 0 compares, but that part must match the file.
     const bool passed = group.all_reduce_max(report.passed() ? 0 : 1) == 0;
     failed_files += !passed;
     if (!group.root()) continue;

@@ -1,8 +1,8 @@
-// Ranks linked by MPI: a library of its own (libsome_mpi.so), opened by comm/group_open.cc.
+// MPI backend: connects ranks. A separate library (libsome_mpi.so), loaded by comm/group_open.cc.
 //
-// A second thread keeps the ranks' pulse: every rank sends a beat to the next one and listens to the one before. So a
-// rank that stops being scheduled (its process stopped, its machine gone) is noticed although everybody else only waits
-// for it; one that dies is noticed by MPI itself.
+// A second thread exchanges heartbeats: every rank sends one to the next rank and listens to the previous one. So a
+// rank that is not scheduled any more (its process stopped, its machine gone) is noticed even though all other ranks
+// only wait for it. MPI itself notices a rank that dies.
 #include <mpi.h>
 
 #include <algorithm>
@@ -28,9 +28,9 @@ double seconds_since(Clock::time_point then) { return std::chrono::duration<doub
 
 enum class Came { nothing, something, all };
 
-// Waiting as MPI does it takes a whole core, which other ranks may need. For a moment the core is only offered to
-// others, since most messages come soon; then this thread sleeps in between. Not while something is coming: MPI moves
-// what it has only when it is asked, and would be as slow as this thread is sleepy.
+// Polls until all requests have completed. Waiting inside MPI would occupy a whole core, which other ranks may need.
+// Most messages arrive soon, so the thread first only yields, and later sleeps between polls. While data arrives it
+// does neither: MPI makes progress only when it is polled, so sleeping would limit its speed.
 template <typename Look>
 void wait_until_all_came(const LinkOptions& options, const Look& look) {
   auto begin = Clock::now();
@@ -59,7 +59,7 @@ class MpiLink : public Link {
   }
 
   ~MpiLink() override {
-    // A rank that has nothing more to do waits for the others, and its pulse goes on.
+    // A finished rank waits for the others; its heartbeat continues.
     MPI_Request all = MPI_REQUEST_NULL;
     MPI_Ibarrier(world_, &all);
     wait_until_all_came(options_, [&] {
@@ -124,7 +124,7 @@ class MpiLink : public Link {
     while (!ending_) {
       lock.unlock();
       int done = 0;
-      MPI_Test(&sending, &done, MPI_STATUS_IGNORE);  // a beat that was not taken yet speaks for the next one, too
+      MPI_Test(&sending, &done, MPI_STATUS_IGNORE);  // an undelivered heartbeat also stands for the next one
       if (done != 0) MPI_Isend(&beat, 1, MPI_BYTE, next, 0, pulse_, &sending);
       MPI_Test(&listening, &done, MPI_STATUS_IGNORE);
       const double silence = quiet.after_look(done != 0, Clock::now());
@@ -139,8 +139,8 @@ class MpiLink : public Link {
     lock.unlock();
     MPI_Cancel(&listening);
     MPI_Wait(&listening, MPI_STATUS_IGNORE);
-    // Every rank is past its last exchange, but the next one may have stopped listening already: the beat is small and
-    // was handed over when it was sent.
+    // Every rank has finished its last exchange, but the next rank may have stopped listening already. The heartbeat is
+    // small and was buffered when it was sent, so freeing the request is safe.
     if (sending != MPI_REQUEST_NULL) MPI_Request_free(&sending);
   }
 
@@ -148,7 +148,7 @@ class MpiLink : public Link {
   MPI_Comm world_ = MPI_COMM_NULL, pulse_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;
-  std::vector<int> came_;  // their places
+  std::vector<int> came_;  // indices of completed requests
   std::thread watcher_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,6 +1,6 @@
-// GPUs linked by NCCL: a library of its own (libsome_nccl.so), opened by comm/group_open.cc beside the one that links
-// the ranks. NCCL only carries: what is added up, and in which order, is decided in comm/group_tensors.cc. Its own
-// sums would depend on the number of ranks and the machine.
+// NCCL backend: connects GPUs. A separate library (libsome_nccl.so), loaded by comm/group_open.cc in addition to the
+// backend that connects the ranks. NCCL only transports data; comm/group_tensors.cc decides what is summed and in which
+// order, because the results of NCCL's all-reduce depend on the number of ranks and the machine.
 #include <nccl.h>
 
 #include <cstring>

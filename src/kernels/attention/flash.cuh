@@ -1,6 +1,6 @@
-// Attention for every head size up to 256, in bf16 or fp32, with one warp per row and head: its lanes divide the keys
-// among themselves for the scores, and the columns for the sums. Used for verification, for generation, and for head
-// sizes the tensor cores cannot handle.
+// Attention for any head size up to 256, in bf16 or fp32, without tensor cores. One warp computes one row of one head:
+// its lanes split the keys when computing scores, and the columns when computing sums. Used for verification, for
+// generation, and for head sizes that the tensor cores cannot handle.
 #pragma once
 
 #include "kernels/attention/tiles.cuh"
@@ -10,9 +10,9 @@ namespace some::cuda {
 inline constexpr int plain_head_limit = 256;
 inline constexpr int plain_columns = plain_head_limit / 32;
 
-// Adds the rows from `from` to `to` of `first`, weighted, to `one`, and with kTwo those of `second` to `two`; the
-// columns of the sums are spread over the lanes. `weigh` computes the two weights of a row; lane l does so for row base
-// + l.
+// Adds the weighted rows `from` to `to` (exclusive) of `first` to `one`, and with kTwo those of `second` to `two`. The
+// columns of the sums are spread over the lanes. `weigh` computes the two weights of a row; lane l computes those of
+// row base + l.
 template <typename T, bool kTwo, typename Weigh>
 __device__ __forceinline__ void pass_rows(const T* first, std::int64_t first_stride, const T* second,
                                           std::int64_t second_stride, int from, int to, int head_size, int lane,
@@ -42,7 +42,7 @@ __device__ __forceinline__ float dot(const T* left, const T* right, int size) {
   return sum;
 }
 
-// The sequence a token belongs to: the last one that does not start after it.
+// Returns the sequence a token belongs to: the last sequence that does not start after the token.
 __device__ __forceinline__ int sequence_of(const std::int32_t* offsets, int count, int token) {
   int low = 0, high = count - 1;
   while (low < high) {
@@ -56,7 +56,8 @@ __device__ __forceinline__ int sequence_of(const std::int32_t* offsets, int coun
   return low;
 }
 
-// One query against `count` keys: writes the result to `out` and returns the log of the sum of exponentials.
+// Computes attention of one query over `count` keys: writes the result to `out` and returns the log-sum-exp of the
+// scores.
 template <typename T>
 __device__ __forceinline__ float attend(const T* query, const T* keys, const T* values, std::int64_t stride, int count,
                                         int head_size, float scale, T* out, int lane) {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(128)
   if (lane == 0) arguments.lse[static_cast<std::int64_t>(head) * arguments.tokens + token] = lse;
 }
 
-// One warp per token and head computes dq of the token as a query, and dk and dv of it as a key.
+// Computes dq of a token (as a query), and its dk and dv (as a key); one warp per token and head.
 template <typename T>
 __global__ void __launch_bounds__(128)
     plain_attention_backward_kernel(const AttentionArguments arguments, int sequences) {

@@ -1,12 +1,12 @@
-// Attention on Hopper for heads of 64 columns: tiles of 64 queries by 64 keys, multiplied by one warpgroup (wgmma).
-// Rows of a head are 128 bytes, which is one row of the 128-byte swizzle, so that a tile of 64 rows is one box of the
-// copy engine and serves as either operand, as it lies or transposed. The weights of a tile stay in the registers they
-// were computed in and are the left operand of the next product.
+// Flash attention on Hopper for heads of 64 columns: tiles of 64 queries by 64 keys, multiplied by one warpgroup
+// (wgmma). A row of a head has 128 bytes, which is one row of the 128-byte swizzle. So a tile of 64 rows is one TMA box
+// and serves as either operand, as stored or transposed. The attention weights of a tile stay in the registers they
+// were computed in and are the left operand of the next matmul.
 //
-// A tile takes 128 cycles of the tensor cores a product: 2 products forward, 7 backward (see cuda_attention.cuh), where
-// the products of a warp take 256 to 320 cycles of shared memory each. Stories are short, so that what counts is how
-// many blocks are under way: three on a multiprocessor backward, four forward. dq, and dk with dv, are computed by
-// different blocks of the same launch. Each of them sums dout . out for itself, which spares a launch.
+// Each matmul of a tile takes 128 tensor core cycles; there are 2 forward and 7 backward (see tiles.cuh). With mma.sync
+// each matmul would take 256 to 320 cycles of shared memory bandwidth. Documents are short, so the number of resident
+// blocks matters most: three per multiprocessor backward, four forward. dq, and dk with dv, are computed by different
+// blocks of the same launch. Each block computes the row sums of dout * out itself, which saves a launch.
 #include <algorithm>
 
 #include "kernels/attention/flash_hopper.h"
@@ -19,12 +19,12 @@
 namespace some::cuda {
 namespace {
 
-constexpr int rows = 64;  // of a tile; also the columns of a head
+constexpr int rows = 64;  // rows of a tile; also the columns of a head
 constexpr int tile_bytes = rows * 128;
 constexpr int threads = 128;
 
-// Where things lie in shared memory. A block keeps `kOwn` tiles of its own rows, and two stages of `kPassing` tiles
-// each of the rows that pass by.
+// Layout of shared memory. A block keeps `kOwn` tiles of its own rows, and two stages of `kPassing` tiles each for the
+// rows that stream past.
 template <int kOwn, int kPassing>
 struct Room {
   static constexpr int stage_bytes = kPassing * tile_bytes;
@@ -43,14 +43,14 @@ struct HopperAttention {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// products = left * right^T for two tiles of rows. Only begins it.
+// Starts products = left * right^T for two tiles of rows; does not wait for the result.
 __device__ __forceinline__ void multiply_rows(Sums& products, std::uint32_t left, std::uint32_t right) {
   const std::uint64_t a = matrix_place(left, 1024, 16), b = matrix_place(right, 1024, 16);
 #pragma unroll
   for (int part = 0; part < 4; ++part) multiply_64(products, a + part * (32 >> 4), b + part * (32 >> 4), part > 0);
 }
 
-// sums += weights * rows, with the weights in registers. Only begins it.
+// Starts sums += weights * rows, with the weights in registers; does not wait for the result.
 __device__ __forceinline__ void multiply_weights(Sums& sums, const std::uint32_t (&weights)[4][4],
                                                  std::uint32_t right) {
   const std::uint64_t b = matrix_place(right, 1024, 16);
@@ -58,7 +58,7 @@ __device__ __forceinline__ void multiply_weights(Sums& sums, const std::uint32_t
   for (int part = 0; part < 4; ++part) multiply_64<1>(sums, weights[part], b + part * (16 * 128 >> 4));
 }
 
-// The weights of a tile as the left operand of a product, 16 columns a part.
+// Packs the attention weights of a tile as the left operand of a matmul, 16 columns per part.
 __device__ __forceinline__ void pack_weights(std::uint32_t (&packed)[4][4], const Sums& weights) {
 #pragma unroll
   for (int part = 0; part < 4; ++part) {
@@ -67,15 +67,16 @@ __device__ __forceinline__ void pack_weights(std::uint32_t (&packed)[4][4], cons
   }
 }
 
-// What a block computes: tile `tile` of a sequence of `tiles` tiles, for one head.
+// Work of one block: tile `tile` of a sequence of `tiles` tiles, for one head.
 struct Share {
   int head, begin, length, tiles, tile;
-  bool exists, keys;  // keys: dk and dv of these rows, instead of dq
+  bool exists, keys;  // keys: compute dk and dv of these rows instead of dq
 };
 
-// Finds it. Blocks are numbered by levels, the highest first: to level s belongs one tile of each sequence that has at
-// least s of them, the one that has to pass s tiles when causal. So long shares begin first, and no block is idle.
-// Beyond 32 sequences, which a warp cannot look at together, each has a block at every level.
+// Returns the work of the block with this number. Blocks are numbered by levels, the highest first. Level s has one
+// tile of each sequence with at least s tiles: the tile that streams s tiles when causal. So the longest work starts
+// first, and no block is idle. A warp can compare only 32 sequences at once; with more, every sequence has a block at
+// every level.
 template <bool kBackward>
 __device__ __forceinline__ Share find_share(const HopperAttention& all, int number) {
   const AttentionArguments& common = all.common;
@@ -115,7 +116,7 @@ __device__ __forceinline__ Share find_share(const HopperAttention& all, int numb
   return share;
 }
 
-// Stores the rows of a tile, each times `factors`, 16 bytes at a time.
+// Stores the rows of a tile, each multiplied by its factor, 16 bytes at a time.
 __device__ __forceinline__ void store_tile(const Sums& sums, const float (&factors)[2], bf16* target,
                                            std::int64_t stride, int left, int warp, int lane) {
 #pragma unroll
@@ -138,7 +139,7 @@ __device__ __forceinline__ void store_tile(const Sums& sums, const float (&facto
   }
 }
 
-// The block's shared memory, with its barriers started.
+// Returns the address of the block's shared memory, with its barriers initialized.
 template <typename Where>
 __device__ __forceinline__ std::uint32_t prepare(unsigned char* memory) {
   const std::uint32_t base = (shared_address(memory) + 1023) & ~1023u;
@@ -162,7 +163,7 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
   const int steps = common.causal ? share.tile + 1 : share.tiles;
   const auto stage = [&](int step) { return base + tile_bytes + (step & 1) * ForwardRoom::stage_bytes; };
   const auto full = [&](int step) { return base + ForwardRoom::barriers + 8 * (step & 1); };
-  const auto load = [&](int step, int more) {  // by one thread
+  const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + step * rows;
     barrier_expect(full(step), ForwardRoom::stage_bytes + more);
     copy_box(stage(step), &all.qkv, full(step), width + column, row, 0);
@@ -185,7 +186,7 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
     products_commit();
     products_wait<0>();
     refine(scores);
-    if (step + 1 == steps) {  // the only tile with keys that are not visible
+    if (step + 1 == steps) {  // the only tile with masked keys
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
         const int row = first + 16 * warp + (i & 2) * 4 + (lane >> 2);
@@ -249,7 +250,7 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
   store_tile(sums, factors, out, width, share.length - first, warp, lane);
 }
 
-// dk and dv of 64 keys, while the queries pass by. The weights are transposed, with keys as rows.
+// Computes dk and dv of 64 keys while the queries stream past. The weights are transposed, with keys as rows.
 __device__ __forceinline__ void keys_backward(const HopperAttention& all, const Share& share, std::uint32_t base,
                                               float* row_data) {
   const AttentionArguments& common = all.common;
@@ -258,7 +259,7 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
   const int first_step = common.causal ? share.tile : 0, steps = share.tiles - first_step;
   const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * BackwardRoom::stage_bytes; };
   const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
-  const auto load = [&](int step, int more) {  // by one thread
+  const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + (first_step + step) * rows;
     barrier_expect(full(step), BackwardRoom::stage_bytes + more);
     copy_box(stage(step), &all.qkv, full(step), column, row, 0);
@@ -271,8 +272,8 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
     copy_box(base + tile_bytes, &all.qkv, full(0), 2 * width + share.head * rows, share.begin + first, 0);
     if (steps > 1) load(1, 0);
   }
-  // Two threads for each passing row: both sum its delta, and the second brings its lse, one step ahead. A row that
-  // does not exist gets an infinite lse, so that its weights are zero.
+  // Two threads per streamed row: both compute its delta, and the second loads its lse, one step ahead. A nonexistent
+  // row has an infinite lse, so that its weights are zero.
   const int row = threadIdx.x >> 1, half_row = threadIdx.x & 1;
   const float* const lse = common.lse + static_cast<std::int64_t>(share.head) * common.tokens + share.begin;
   const auto lse_of = [&](int step) {
@@ -339,7 +340,7 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
   store_tile(dv, ones, result + 2 * width, stride, share.length - first, warp, lane);
 }
 
-// dq of 64 queries, while the keys pass by.
+// Computes dq of 64 queries while the keys stream past.
 __device__ __forceinline__ void queries_backward(const HopperAttention& all, const Share& share, std::uint32_t base) {
   const AttentionArguments& common = all.common;
   const int width = common.heads * rows, first = share.tile * rows;
@@ -347,7 +348,7 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
   const int steps = common.causal ? share.tile + 1 : share.tiles;
   const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * BackwardRoom::stage_bytes; };
   const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
-  const auto load = [&](int step, int more) {  // by one thread
+  const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + step * rows;
     barrier_expect(full(step), 2 * tile_bytes + more);
     copy_box(stage(step), &all.qkv, full(step), width + column, row, 0);
@@ -385,7 +386,7 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
     products_wait<0>();
     refine(weights);
     refine(slopes);
-    const bool masked = step + 1 == steps;  // the only tile with keys that are not visible
+    const bool masked = step + 1 == steps;  // the only tile with masked keys
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
       const int half = i >> 1 & 1, row = first + 16 * warp + 8 * half + (lane >> 2);

@@ -1,5 +1,5 @@
-// Attention with heads of 64 columns on Hopper, in bf16 (attention_hopper.cu). `arguments` as for the other kernels,
-// but no delta is needed.
+// Attention with heads of 64 columns on Hopper, in bf16 (flash_hopper.cu). `arguments` is the same as for the other
+// kernels, but delta is not needed.
 #pragma once
 
 #include "kernels/attention/sequences.h"

@@ -1,4 +1,4 @@
-// Where the sequences of an unpadded batch begin and end.
+// Boundaries of the sequences in an unpadded batch.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// Attention over packed sequences in tiles (bf16, with sums in fp32), by the matrix instruction of a warp. Of the S x S
-// weights only one tile exists at a time, in registers.
+// Flash attention over unpadded sequences in tiles (bf16, accumulated in fp32) with mma.sync. Only one tile of the S x
+// S attention weights exists at a time, in registers.
 //
-// Work per head and sequence: forward 4*S^2*h operations, backward 14*S^2*h (half of that when causal). Backward costs
-// so much because dq, and dk with dv, are computed by two kernels that each recompute the weights; this way one warp
-// sums each result in a fixed order, without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and dv);
-// two blocks of 16 rows share each operand loaded from shared memory.
+// FLOPs per head and sequence: forward 4*S^2*h, backward 14*S^2*h (half of each when causal). The backward pass is
+// expensive because dq, and dk with dv, are computed by two kernels that each recompute the weights. In return, one
+// warp sums each result in a fixed order, without atomics. Each warp owns 16*kBlocks rows (queries, or keys for dk and
+// dv); two blocks of 16 rows share each operand loaded from shared memory.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -19,7 +19,7 @@ struct AttentionArguments {
   const void* dout;
   void* result;  // out, or dqkv
   float* lse;    // [heads, T]
-  float* delta;  // [heads, T]: dout . out of each row and head
+  float* delta;  // [heads, T]: dot product of dout and out, per row and head
   int tokens, heads, head_size, causal;
   float scale;
 };
@@ -27,8 +27,8 @@ struct AttentionArguments {
 inline constexpr int attention_threads = 128;
 inline constexpr float log2_e = 1.4426950408889634f;
 
-// Rows in shared memory are padded by 16 bytes, so that for every head size the eight rows of a matrix load lie in
-// different banks.
+// Returns the byte offset of an element in shared memory. Rows are padded by 16 bytes, so that for every head size the
+// eight rows of a matrix load (ldmatrix) are in different banks.
 template <int kHead>
 __device__ __forceinline__ std::uint32_t attention_place(int row, int column) {
   return row * (kHead * 2 + 16) + column * 2;
@@ -38,14 +38,14 @@ template <int kHead, int kRows>
 inline constexpr int attention_tile_bytes = kRows*(kHead * 2 + 16);
 
 // Copies kRows rows of one head at a time. A thread always copies the same 16 bytes of every `each`-th row, so that
-// addresses advance by constants. (For head sizes between powers of two, some threads copy nothing.)
+// addresses advance by constants. For head sizes between powers of two, some threads copy nothing.
 template <int kHead, int kRows>
 struct HeadRows {
   static constexpr int columns = kHead <= 16 ? 2 : kHead <= 32 ? 4 : kHead <= 64 ? 8 : 16;
   static constexpr int each = attention_threads / columns;
   const bf16* source;
   std::int64_t stride;
-  int row, offset;  // the thread's first row (an impossible one if its column is beyond the head) and first element
+  int row, offset;  // the thread's first row (1 << 30 if its column is beyond the head) and first element
   std::uint32_t place;
   bool active;
 
@@ -57,7 +57,8 @@ struct HeadRows {
     place = attention_place<kHead>(first, column);
     active = column < kHead;
   }
-  // Loads the rows from `first` on; rows from `end` on, and columns beyond the head's size, are filled with zeros.
+  // Loads the rows starting at `first`. Rows at or after `end`, and columns beyond the head's size, are filled with
+  // zeros.
   __device__ __forceinline__ void load(std::uint32_t target, int first, int end) const {
     if (!active) return;
     const bf16* from = source + first * stride + offset;
@@ -71,8 +72,9 @@ struct HeadRows {
   }
 };
 
-// Where a lane loads its row of the matrices that form an operand, 16 deep: `a` has 16 rows; `b` has 16 columns, which
-// are rows in memory (b_rows), or are stored as columns with the summed axis outermost (b_depth).
+// Returns the address from which a lane loads its row of the matrices that form an operand of depth 16. `a` has 16
+// rows. `b` has 16 columns, which are either rows in memory (b_rows) or stored as columns with the summed axis
+// outermost (b_depth).
 template <int kHead>
 __device__ __forceinline__ std::uint32_t a_address(std::uint32_t base, int row, int column, int lane) {
   return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
@@ -86,7 +88,7 @@ __device__ __forceinline__ std::uint32_t b_depth_address(std::uint32_t base, int
   return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
 }
 
-// products += left * right^T, for kBlocks*16 rows of `left` and kTiles*8 rows of `right`.
+// Computes products += left * right^T, for kBlocks*16 rows of `left` and kTiles*8 rows of `right`.
 template <int kHead, int kBlocks, int kTiles>
 __device__ __forceinline__ void multiply_rows(float (&products)[kBlocks][kTiles][4], std::uint32_t left, int left_row,
                                               std::uint32_t right, int right_row, int lane) {
@@ -108,7 +110,8 @@ __device__ __forceinline__ void multiply_rows(float (&products)[kBlocks][kTiles]
   }
 }
 
-// sums += weights * rows, with the weights in the product's layout (rounded to bf16 here) and the rows from `row` on.
+// Computes sums += weights * rows. The weights are in the accumulator layout and are rounded to bf16 here; the rows
+// start at `row`.
 template <int kHead, int kBlocks, int kTiles>
 __device__ __forceinline__ void multiply_weights(float (&sums)[kBlocks][kHead / 8][4],
                                                  const float (&weights)[kBlocks][kTiles][4], std::uint32_t rows,
@@ -136,7 +139,7 @@ __device__ __forceinline__ void multiply_weights(float (&sums)[kBlocks][kHead / 
   }
 }
 
-// Stores rows of one head, each times its factor, to global memory.
+// Stores rows of one head, each multiplied by its factor, to global memory.
 template <int kHead, int kBlocks>
 __device__ __forceinline__ void store_head_rows(const float (&sums)[kBlocks][kHead / 8][4],
                                                 const float (&factors)[kBlocks][2], bf16* target, std::int64_t stride,
@@ -159,12 +162,12 @@ __device__ __forceinline__ void store_head_rows(const float (&sums)[kBlocks][kHe
   }
 }
 
-inline constexpr int key_rows = 64;       // keys, or queries, that are loaded in one step
-inline constexpr int backward_part = 32;  // how many of them the backward kernels keep weights for in registers
+inline constexpr int key_rows = 64;       // keys or queries loaded per step
+inline constexpr int backward_part = 32;  // number of these rows whose weights the backward kernels keep in registers
 
 template <int kHead, int kBlocks>
 struct AttentionShared {
-  static constexpr int own = 64 * kBlocks;  // rows for which a block of threads computes results
+  static constexpr int own = 64 * kBlocks;  // rows whose results one block computes
   static constexpr int forward = attention_tile_bytes<kHead, own> + 4 * attention_tile_bytes<kHead, key_rows>;
   static constexpr int backward =
       2 * attention_tile_bytes<kHead, own> + 4 * attention_tile_bytes<kHead, key_rows> + 4 * key_rows * 4;
@@ -258,7 +261,7 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
             }
           }
           total[i][half] = fmaf(total[i][half], shrink, sum);
-          if (__any_sync(0xffffffffu, shrink != 1.f)) {  // seldom needed: the largest score is usually found early
+          if (__any_sync(0xffffffffu, shrink != 1.f)) {  // rarely needed: the largest score is usually found early
 #pragma unroll
             for (int n = 0; n < kHead / 8; ++n) {
               sums[i][n][2 * half] *= shrink;
@@ -293,7 +296,7 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   store_head_rows<kHead, kBlocks>(sums, factors, out, width, first + warp_row, length, arguments.head_size, lane);
 }
 
-// Adds the dot product of eight numbers and eight others.
+// Adds the dot product of two vectors of eight bf16 numbers to `sum`.
 __device__ __forceinline__ void add_products(float& sum, const uint4& left, const uint4& right) {
   const auto add = [&](std::uint32_t a, std::uint32_t b) {
     sum = fmaf(low_half(a), low_half(b), fmaf(high_half(a), high_half(b), sum));
@@ -304,8 +307,8 @@ __device__ __forceinline__ void add_products(float& sum, const uint4& left, cons
   add(left.w, right.w);
 }
 
-// The dot product of `columns` numbers (a multiple of 8) from `at` on, computed by the four lanes of a row, which all
-// get the same result.
+// Returns the dot product of `columns` numbers (a multiple of 8) starting at `at`. The four lanes of a row compute it
+// together, and all get the same result.
 template <int kHead>
 __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, std::int64_t at, int columns, int lane) {
   float sum = 0.f;
@@ -325,7 +328,7 @@ __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, s
 }
 
 // Computes dk and dv of 64*kBlocks keys while the queries stream past. The weights are kept transposed, with keys as
-// rows, so that they can serve directly as the left operand of both sums.
+// rows, so that they can directly be the left operand of both sums.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_keys_backward_kernel(const AttentionArguments arguments) {
@@ -365,7 +368,7 @@ __global__ void __launch_bounds__(attention_threads)
     copy_async_commit();
     const int index = threadIdx.x % key_rows, row = step * key_rows + index;
     float* const target = row_data + ((step & 1) * 2 + threadIdx.x / key_rows) * key_rows + index;
-    // A row that does not exist gets an infinite sum of exponentials, so that its weights are zero.
+    // A nonexistent row has an infinite log-sum-exp, so that its weights are zero.
     if (threadIdx.x < key_rows) {
       *target = row < length ? lse[row] * log2_e : INFINITY;
     } else {

@@ -1,4 +1,4 @@
-// Here alone products and sums may be fused: a matrix kernel without fused multiply-add runs at half speed.
+// Floating-point contraction is allowed only in this file: a GEMM kernel without fused multiply-add runs at half speed.
 #pragma GCC optimize("fp-contract=fast")
 
 #include "kernels/cpu/gemm.h"
@@ -20,15 +20,17 @@ using Sgemm = int (*)(char, char, std::int64_t, std::int64_t, std::int64_t, floa
 
 struct Onednn {
   Sgemm sgemm = nullptr;
-  // Of the OpenMP library that it computes with, where it does: the number of threads for calls by this thread.
+  // Get and set the thread count of oneDNN's OpenMP library for calls by this thread; null if oneDNN does not use
+  // OpenMP.
   int (*get_threads)() = nullptr;
   void (*set_threads)(int) = nullptr;
   std::string description;
 };
 
-// "oneDNN 2.6.3, instruction set 0xe7 (libdnnl.so.2)": what a product's bits depend on.
+// Returns a description such as "oneDNN 2.6.3, instruction set 0xe7 (libdnnl.so.2)": everything that determines a
+// GEMM's bits.
 std::string describe_onednn(void* handle, const char* name) {
-  struct Version {  // as dnnl_version_t begins
+  struct Version {  // first fields of dnnl_version_t
     int major, minor, patch;
   };
   std::string text = "oneDNN";
@@ -41,8 +43,8 @@ std::string describe_onednn(void* handle, const char* name) {
   return text + " (" + name + ")";
 }
 
-// While it lives, oneDNN called by this thread uses this many threads of its own. The number before is put back: the
-// thread may be someone else's, with other work for OpenMP.
+// Sets the number of threads that oneDNN uses when called by this thread, for the lifetime of the object. The previous
+// number is restored, because the calling thread may use OpenMP for other work.
 class OnednnThreads {
  public:
   OnednnThreads(const Onednn& library, int count)
@@ -60,7 +62,7 @@ class OnednnThreads {
   int before_, count_;
 };
 
-// A library that could not be opened for want of memory is installed all the same: without it results would differ.
+// Fails if a library is installed but cannot be loaded for lack of memory: running without it would change the results.
 [[noreturn]] void no_memory_to_open(const std::string& name) {
   failed(Code::out_of_memory,
          "out of memory: {} cannot be loaded; end other programs, or raise the limit of this shell with 'ulimit -v'",
@@ -71,16 +73,16 @@ bool is_for_want_of_memory(const std::string& reason) {
   return reason.find("allocate memory") != std::string::npos || reason.find("map segment") != std::string::npos;
 }
 
-// oneDNN writes its kernels when they are first needed, each family at once, and where it is refused memory for one it
-// writes through a null pointer. So all of them are made here, right after it was seen that there is room: products of
-// one number, of a vector and of a small matrix need 18 MB for their kernels together (oneDNN 2.6.3 with AVX-512).
-// Later calls ask for working memory only, and say so when they do not get it.
+// Makes oneDNN generate all its kernels now. oneDNN generates each family of kernels at first use, and writes through a
+// null pointer if it cannot allocate memory for them. So all families are generated here, after a probe for enough
+// memory: products of one number, of a vector and of a small matrix need 18 MB for their kernels together (oneDNN 2.6.3
+// with AVX-512). Later calls allocate only working memory and report an error if that fails.
 void make_all_kernels(const Onednn& library, const std::string& name) {
   constexpr std::size_t room = std::size_t{32} << 20;
   void* const probe = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (probe == MAP_FAILED) no_memory_to_open(name);
   munmap(probe, room);
-  const OnednnThreads one(library, 1);  // threads of its own would want memory too
+  const OnednnThreads one(library, 1);  // more threads would need memory, too
   constexpr std::int64_t largest = 17;
   const std::vector<float> a(largest * largest), b(largest * largest);
   std::vector<float> c(largest * largest);
@@ -97,12 +99,12 @@ void make_all_kernels(const Onednn& library, const std::string& name) {
   }
 }
 
-// oneDNN is opened at run time so that a program built here also runs where it is not installed: by the first caller
-// that needs it, for the whole process, since a library cannot be opened twice. What is found does not change any more.
+// Returns oneDNN, which the first caller loads for the whole process. It is loaded at run time so that a program built
+// here also runs where oneDNN is not installed. The result never changes afterwards.
 const Onednn& onednn() {
   static const Onednn library = [] {
     Onednn result;
-    // Version 2.6 stops with an illegal instruction in its AMX kernels; what the user has set goes before.
+    // oneDNN 2.6 fails with an illegal instruction in its AMX kernels; a value set by the user has precedence.
     setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", 0);
     for (const char* name : {"libdnnl.so.2", "libdnnl.so.3", "libdnnl.so"}) {
       void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -193,7 +195,7 @@ template <>
 void gemm_serial(const Product<float>& product) {
   if (product.m == 0 || product.n == 0) return;
   if (product.k == 0 || onednn().sgemm == nullptr) return gemm_own(product);
-  // With threads of its own oneDNN would cut its sums differently for different numbers of them.
+  // With several threads, oneDNN would split its sums differently for different thread counts.
   call_onednn(product, 1);
 }
 
@@ -264,7 +266,7 @@ double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::
   };
   double best = 0, spent = 0;
   const auto run_all = [&](auto&& multiply) {
-    multiply();  // the first call makes the kernel
+    multiply();  // the first call generates the kernel
     for (int runs = 0; runs < 3 || spent < seconds; ++runs) {
       const double start = now();
       multiply();

@@ -1,9 +1,9 @@
-// Matrix products on the CPU. In float they are oneDNN's, opened at run time where it is installed; in double, and in
-// float without oneDNN, they are our own. Every product is cut into a grid of tiles that depends on its size alone and
+// GEMM on the CPU. In float, oneDNN computes it if it is installed (it is loaded at run time). In double, and in float
+// without oneDNN, our own kernel does. Every GEMM is divided into a grid of tiles that depends only on its size, and
 // each tile is computed by one thread, so the bits do not depend on the number of threads.
 //
-// Row-major throughout: C [m, n] = alpha * op(A) op(B) + beta * C, op(A) [m, k], op(B) [k, n]; lda, ldb and ldc are the
-// distances between rows as stored. With beta = 0, C need not hold numbers before.
+// All matrices are row-major: C [m, n] = alpha * op(A) op(B) + beta * C, op(A) [m, k], op(B) [k, n]; lda, ldb and ldc
+// are the distances between rows as stored. With beta = 0, C may be uninitialized.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Product {
   std::int64_t ldc;
 };
 
-// One product in the calling thread. For use inside a piece of a parallel_for.
+// Computes one GEMM in the calling thread. For use inside a piece of a parallel_for.
 template <typename T>
 void gemm_serial(const Product<T>& product);
 template <>
@@ -36,7 +36,7 @@ void gemm_serial(const Product<float>& product);
 template <>
 void gemm_serial(const Product<double>& product);
 
-// Our own kernel, whether or not there is oneDNN.
+// Computes one GEMM with our own kernel, even if oneDNN is available.
 template <typename T>
 void gemm_own(const Product<T>& product);
 template <>
@@ -47,7 +47,7 @@ void gemm_own(const Product<double>& product);
 struct Tile {
   std::int64_t row_begin, row_end, column_begin, column_end;
 };
-// The grid of a product whose result is [m, n]; at least `wanted` tiles unless they would become too small.
+// Returns the grid of tiles of an [m, n] result: at least `wanted` tiles, unless they would become too small.
 std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted);
 
 template <typename T>
@@ -61,7 +61,7 @@ Product<T> part_of(const Product<T>& product, const Tile& tile) {
   return part;
 }
 
-// The product on all threads; epilogue(tile) is called right after each tile, while it is in the cache.
+// Computes a GEMM on all threads; epilogue(tile) is called right after each tile, while it is in the cache.
 constexpr std::int64_t tiles_wanted = 8;
 template <typename T, typename Epilogue>
 void gemm_then(Threads& threads, const Product<T>& product, Epilogue&& epilogue) {
@@ -84,7 +84,7 @@ void gemm(Threads& threads, bool transpose_a, bool transpose_b, std::int64_t m, 
   gemm(threads, Product<T>{transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc});
 }
 
-// Many products at once (one for each expert): the tiles of all of them are one list of work, so that small experts do
+// Computes many GEMMs at once (one per expert). The tiles of all of them form one work list, so that small experts do
 // not leave a thread idle.
 template <typename T>
 void gemm_batch(Threads& threads, const std::vector<Product<T>>& products);
@@ -93,11 +93,11 @@ void gemm_batch(Threads& threads, const std::vector<Product<float>>& products);
 template <>
 void gemm_batch(Threads& threads, const std::vector<Product<double>>& products);
 
-bool gemm_is_onednn();           // whether float products go to oneDNN
-std::string gemm_description();  // for the user: which library, or why not
+bool gemm_is_onednn();           // true if oneDNN computes float GEMMs
+std::string gemm_description();  // for display: which library, or why oneDNN is not used
 
-// Multiplications and additions a second that this machine's oneDNN reaches in float at this size with its own
-// threading on as many threads (our own kernel's rate where there is no oneDNN): the yardstick for everything else.
+// Returns the FLOP/s in float that this machine's oneDNN reaches at this size with its own threading on as many threads
+// (our own kernel's rate without oneDNN). This is the reference rate for all other measurements.
 double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
 
 }  // namespace some::cpu

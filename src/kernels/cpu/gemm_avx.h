@@ -1,5 +1,5 @@
-// Our own matrix kernel: both factors are packed into panels that stay in the cache, and a small block of C is kept in
-// registers over the whole inner dimension. Included by gemm_cpu.cc alone.
+// Our own GEMM kernel: both factors are packed into panels that stay in the cache, and a small block of C is kept in
+// registers over the whole inner dimension. Included only by gemm.cc.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,16 @@
 
 namespace some::cpu {
 
-// Bytes of a vector register, and the rows of C kept in registers (two vectors wide).
+// Register blocking: Bytes is the size of a vector register, Rows the number of rows of C kept in registers (two
+// vectors wide).
 template <int Bytes, int Rows>
 struct RegisterBlock {
   static constexpr int bytes = Bytes, rows = Rows;
 };
 
 // Adds the product of one packed panel of A (depth x rows) and one of B (depth x columns) to `block` (rows x columns).
-// Vectors are the compiler's own, so one text serves every instruction set; it must be inlined into a function
-// compiled for the set that has registers of this size.
+// It uses the compiler's vector types, so one source serves every instruction set. It must be inlined into a function
+// compiled for the instruction set that has registers of this size.
 template <typename T, typename Block>
 [[gnu::always_inline]] inline void multiply_panels(std::int64_t depth, const T* a, const T* b, T* block) {
   constexpr int lanes = Block::bytes / static_cast<int>(sizeof(T));
@@ -42,8 +43,8 @@ template <typename T, typename Block>
   }
 }
 
-// Copies `count` rows of op(A) (or columns of op(B)) and `depth` of the inner dimension into a panel of `width`,
-// filling up with zeros. step: distance between neighbours along the panel's width; inner: along the inner dimension.
+// Copies `count` rows of op(A) (or columns of op(B)) and `depth` of the inner dimension into a panel of `width`, padded
+// with zeros. step: distance between neighbors along the panel's width; inner: along the inner dimension.
 template <typename T>
 void pack_panel(const T* source, std::int64_t step, std::int64_t inner, std::int64_t count, int width,
                 std::int64_t depth, T* panel) {

@@ -1,5 +1,5 @@
-// Exponential and GELU that the compiler can vectorise: no branch, no table, no library call in float. In double,
-// where only exactness counts, the library's functions are used.
+// Exponential and GELU that the compiler can vectorize: no branch, no table, no library call in float. In double, where
+// only exactness matters, the library's functions are used.
 #pragma once
 
 #include <bit>
@@ -8,10 +8,10 @@
 
 namespace some::cpu {
 
-// e^x to 2 units in the last place; 0 below the smallest normal number; NaN stays NaN.
+// Returns e^x to 2 units in the last place; 0 below the smallest normal number; NaN stays NaN.
 inline float exp_of(float x) {
   constexpr float lowest = -87.3f, highest = 88.3f;
-  constexpr float rounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number, left in the low bits
+  constexpr float rounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, left in the low bits
   float y = x < lowest ? lowest : x;
   y = y > highest ? highest : y;
   const float shifted = std::fma(y, 1.44269504089f, rounder);
@@ -24,14 +24,14 @@ inline float exp_of(float x) {
   p = std::fma(p, r, 0.1666657703f);
   p = std::fma(p, r, 0.5f);
   p = std::fma(p, r * r, r) + 1.0f;
-  // Choices are made between constants or whole numbers only: the compiler will not vectorise one that skips
+  // Conditionals select only between constants or integers: the compiler does not vectorize a conditional that skips
   // arithmetic.
   const std::int32_t power = (std::bit_cast<std::int32_t>(shifted) << 23) + 0x3F800000;
   return p * std::bit_cast<float>(x < lowest ? 0 : power);
 }
 inline double exp_of(double x) { return std::exp(x); }
 
-// The normal distribution at x, from which GELU(x) = x * cumulative and GELU'(x) = cumulative + x * density.
+// The normal distribution at x: GELU(x) = x * cumulative and GELU'(x) = cumulative + x * density.
 template <typename T>
 struct NormalLaw {
   T cumulative, density;
@@ -56,14 +56,14 @@ inline NormalLaw<double> normal_law(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), std::exp(-0.5 * x * x) * 0.39894228040143267794};
 }
 
-// y = GELU(x); may work in place.
+// Computes y = GELU(x); may work in place.
 template <typename T>
 void gelu(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * normal_law(x[i]).cumulative;
 }
 
-// dy = dy * GELU'(x)
+// Computes dy = dy * GELU'(x).
 template <typename T>
 void gelu_gradient(const T* x, T* dy, std::int64_t n) {
 #pragma omp simd
@@ -81,7 +81,7 @@ T dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
-// y += factor * x
+// Computes y += factor * x.
 template <typename T>
 void add_scaled(T factor, const T* x, T* y, std::int64_t n) {
 #pragma omp simd
@@ -96,7 +96,7 @@ T largest(const T* x, std::int64_t n) {
   return value;
 }
 
-// x = e^(x - shift); returns the sum.
+// Replaces x by e^(x - shift) and returns the sum.
 template <typename T>
 T exp_sum(T* x, std::int64_t n, T shift) {
   T sum = 0;

@@ -10,7 +10,7 @@ struct ThreadBuffer {
   std::size_t size = 0;
   ~ThreadBuffer() { std::free(data); }
 };
-// Belongs to a thread and to no model: nobody may rely on what is left in it.
+// Scratch buffers belong to a thread, not to a model: no caller may rely on contents left by an earlier one.
 thread_local ThreadBuffer buffers[thread_buffer_slots];
 
 }  // namespace

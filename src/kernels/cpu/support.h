@@ -1,4 +1,4 @@
-// What the CPU operations share: the choice of float or double, and memory that belongs to a thread.
+// Shared by the CPU operations: dispatch on float or double, scratch memory per thread, and sums over rows.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace some::cpu {
 
-// Calls body(T{}) with the context's precision as a type. On the CPU compute and master precision are the same.
+// Calls body(T{}) with the context's precision as a type. On the CPU, compute and master precision are the same.
 template <typename Body>
 void with_precision(const Context& ctx, Body&& body) {
   if (ctx.compute != ctx.master)
@@ -25,10 +25,10 @@ void with_precision(const Context& ctx, Body&& body) {
   }
 }
 
-// Scratch memory of the calling thread, 64-byte aligned and kept from call to call. Each purpose within one piece of
-// work has its own slot. The contents are undefined, and the next request for the same slot may move them.
+// Scratch memory of the calling thread, 64-byte aligned and kept between calls. Each purpose within one piece of work
+// has its own slot. The contents are undefined, and the next request for the same slot may move them.
 constexpr int thread_buffer_slots = 5;
-constexpr int gemm_buffer_slot = 4;  // taken by gemm_serial; its callers use the slots before
+constexpr int gemm_buffer_slot = 4;  // used by gemm_serial; its callers use the lower slots
 void* thread_buffer_bytes(int slot, std::size_t bytes);
 
 template <typename T>
@@ -36,7 +36,7 @@ T* thread_buffer(int slot, std::int64_t elements) {
   return static_cast<T*>(thread_buffer_bytes(slot, static_cast<std::size_t>(elements) * sizeof(T)));
 }
 
-// target[c] += sum over chunks of partials[chunk * width + c], chunk by chunk in order.
+// Computes target[c] += sum over chunks of partials[chunk * width + c], in the order of the chunks.
 template <typename T>
 void add_partials(Context& ctx, const T* partials, std::int64_t chunks, std::int64_t width, T* target) {
   parallel_chunks(*ctx.threads, width, 256, [&](std::int64_t begin, std::int64_t end) {
@@ -48,7 +48,7 @@ void add_partials(Context& ctx, const T* partials, std::int64_t chunks, std::int
   });
 }
 
-// target[c] += column sums of x [rows, width], cut into fixed chunks of rows.
+// Computes target[c] += column sums of x [rows, width], which is split into fixed chunks of rows.
 template <typename T>
 void add_column_sums(Context& ctx, const T* x, std::int64_t rows, std::int64_t width, T* target) {
   constexpr std::int64_t grain = 128;

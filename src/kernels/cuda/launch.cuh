@@ -1,5 +1,6 @@
-// Launches that overlap: a kernel's blocks are placed on the multiprocessors while the last blocks of the kernel before
-// it are still running, and wait there for its results. Where there is no code for Hopper, these are ordinary launches.
+// Programmatic dependent launch: a kernel's blocks are placed on the multiprocessors while the last blocks of the
+// previous kernel are still running, and wait there for its results. Without code compiled for Hopper, these are
+// ordinary launches.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,9 +12,9 @@
 
 namespace some::cuda {
 
-// Such a kernel must call this before it touches any memory that another kernel writes or reads. It waits until the
-// previous kernel has ended and its results are visible, then allows the next one to be placed. Since every kernel of a
-// chain waits like this, everything before the previous kernel has ended as well.
+// Waits until the previous kernel has ended and its results are visible, then allows the next kernel to be placed. A
+// kernel launched this way must call this before it touches any memory that another kernel writes or reads. Since every
+// kernel of a chain waits like this, all kernels before the previous one have ended as well.
 __device__ __forceinline__ void after_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
@@ -21,15 +22,16 @@ __device__ __forceinline__ void after_previous() {
 #endif
 }
 
-// Like after_previous(), but the next kernel is placed only when this one ends: for small kernels that run beside large
-// ones, whose blocks would be kept out by blocks that wait on the multiprocessors.
+// Like after_previous(), but the next kernel is placed only when this one ends. For small kernels that run concurrently
+// with large ones: blocks waiting on the multiprocessors would keep out the large kernel's blocks.
 __device__ __forceinline__ void after_whole_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;\n" ::: "memory");
 #endif
 }
 
-// kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream, for a kernel that calls one of these.
+// Launches kernel<<<blocks, threads, shared>>>(arguments...) on the context's stream, for a kernel that calls
+// after_previous() or after_whole_previous().
 template <typename... Parameters, typename... Arguments>
 void launch_behind(const Context& ctx, void (*kernel)(Parameters...), dim3 blocks, dim3 threads, std::size_t shared,
                    Arguments&&... arguments) {

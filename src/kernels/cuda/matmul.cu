@@ -1,5 +1,5 @@
-// Dense matrix products through cuBLASLt. It expects column-major matrices, for which a row-major matrix is its
-// transpose, so it is asked for result^T = second^T * first^T.
+// Dense GEMM through cuBLASLt. cuBLASLt expects column-major matrices, for which a row-major matrix is its transpose.
+// So it computes result^T = second^T * first^T.
 #include <algorithm>
 #include <array>
 
@@ -24,8 +24,8 @@ std::uint32_t alignment_of(const void* pointer) {
   return alignment;
 }
 
-// The token count changes from batch to batch. All counts that round up to the same number share one choice of
-// algorithm, so that cuBLASLt is asked a few times and not in every step.
+// Rounds the token count, which changes from batch to batch. All counts that round to the same number share one
+// algorithm, so that cuBLASLt's heuristic runs a few times rather than in every step.
 std::int64_t rounded(std::int64_t extent) {
   const std::int64_t grain = extent > 4096 ? 1024 : extent > 512 ? 256 : 64;
   return (extent + grain - 1) / grain * grain;
@@ -71,17 +71,17 @@ Problem make_problem(const MatmulKey& key, const void* bias) {
 
 template <typename T>
 T setting_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
-  T value{};  // stays zero if the algorithm has no such setting
+  T value{};  // stays zero if the algorithm does not have this setting
   cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value, nullptr);
   return value;
 }
 
-// The time of products with a few hundred to two thousand columns and a short sum, which are all a block has besides
-// its experts, is mostly memory traffic and epilogue. On an H200, the fastest algorithm the library offers for the
-// eight of A4 takes 6 to 13% less time than the 256 x 128 tiles it lists first; for six of them it uses 128 x 128 tiles
-// in clusters of two. Where it does not offer these, 112 x 128 took 21.7 instead of 24.4 us (512 -> 1536 columns, 6,900
-// rows) and 128 x 160 14.3 instead of 15.7 (512 -> 1024). This is a fixed rule and not a measurement at run time,
-// because the same program must give the same bits in every run.
+// Tiles preferred for GEMMs with a few hundred to two thousand columns and a short sum: the dense GEMMs of a block.
+// Their time is mostly memory traffic and epilogue. On an H200, the fastest algorithm that the library offers for the
+// eight GEMMs of A4 takes 6 to 13% less time than the 256 x 128 tiles it lists first; for six of them it uses 128 x 128
+// tiles in clusters of two. If it does not offer these, 112 x 128 took 21.7 instead of 24.4 us (512 -> 1536 columns,
+// 6,900 rows) and 128 x 160 took 14.3 instead of 15.7 (512 -> 1024). This is a fixed rule and not a measurement at run
+// time, because the same program must give the same bits in every run.
 constexpr cublasLtMatmulTile_t small_tiles[] = {CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_112x128,
                                                 CUBLASLT_MATMUL_TILE_128x160};
 bool better_with_small_tiles(const MatmulKey& key) {
@@ -154,7 +154,7 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
   key.result_alignment = bias != nullptr ? std::min(alignment_of(result), alignment_of(bias)) : alignment_of(result);
 
   // The token count is the extent n or, in a weight gradient, k. An extent is rounded only if it is not the column
-  // stride of any matrix, because an algorithm's requirements on alignment depend on those strides.
+  // stride of any matrix, because an algorithm's alignment requirements depend on those strides.
   MatmulKey asked = key;
   if (!key.second_transposed) asked.n = rounded(key.n);
   if (!key.first_transposed && key.second_transposed) asked.k = rounded(key.k);
@@ -166,8 +166,8 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
                           state.workspace_bytes, state.stream);
   };
   cublasStatus_t status = run(algorithm_for(state, asked, bias));
-  // An algorithm may rely on properties of the rounded shape that the real one lacks; then one is chosen for the
-  // latter.
+  // An algorithm may rely on properties of the rounded shape that the actual shape lacks; then choose one for the
+  // actual shape.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE)
     status = run(algorithm_for(state, key, bias));
   SOME_CUBLAS_CHECK(status);

@@ -1,5 +1,5 @@
-// The instructions that the matrix and attention kernels are built from: asynchronous copies into shared memory, loads
-// of 8x8 matrices, and the matrix product of a warp.
+// Instructions that the GEMM and attention kernels are built from: asynchronous copies into shared memory (cp.async),
+// loads of 8x8 matrices (ldmatrix), and the matrix multiply-accumulate of a warp (mma.sync).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -36,7 +36,7 @@ __device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&registe
                : "r"(address));
 }
 
-// d[16x8] += a[16x16] * b[16x8] in bf16. Lane l holds rows l/4 and l/4+8 of d, columns 2*(l%4) and 2*(l%4)+1.
+// Computes d[16x8] += a[16x16] * b[16x8] in bf16. Lane l holds rows l/4 and l/4+8 of d, columns 2*(l%4) and 2*(l%4)+1.
 __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
                                              std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -45,7 +45,7 @@ __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same in fp16.
+// Computes the same in fp16.
 __device__ __forceinline__ void multiply_add_half(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
                                                   std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
@@ -55,8 +55,8 @@ __device__ __forceinline__ void multiply_add_half(float* d, const std::uint32_t 
 }
 
 // Transposes 4x4 registers within each group of four lanes: register p of lane q and register q of lane p change
-// places. This turns the product's layout, with two adjacent columns per lane, into eight adjacent columns per lane and
-// back, so that global memory can be accessed 16 bytes at a time.
+// places. This converts between the accumulator layout, with two adjacent columns per lane, and eight adjacent columns
+// per lane, so that global memory can be accessed 16 bytes at a time.
 __device__ __forceinline__ void transpose_quad(std::uint32_t (&r)[4], int lane) {
   const bool odd = (lane & 1) != 0, upper = (lane & 2) != 0;
 #pragma unroll

@@ -1,4 +1,4 @@
-// What all CUDA kernels share: number types and their conversions, typed pointers, dispatch by type, grids, 16-byte
+// Shared by all CUDA kernels: number types and their conversions, typed pointers, dispatch by type, grids, 16-byte
 // accesses, sums over a warp or block in a fixed order, and one GELU for each precision. Included only by .cu files.
 #pragma once
 
@@ -31,7 +31,7 @@ T* elements_of(const Tensor& tensor) {
   }
 }
 
-// Calls function(float{}) or function(bf16{}), as `type` says.
+// Calls function(float{}) or function(bf16{}), depending on `type`.
 template <typename Function>
 void with_real_type(DType type, const char* what, Function&& function) {
   switch (type) {
@@ -42,7 +42,7 @@ void with_real_type(DType type, const char* what, Function&& function) {
   }
 }
 
-// The number of blocks needed for `items`.
+// Returns the number of blocks needed for `items`.
 inline unsigned grid_for(std::int64_t items, std::int64_t per_block) {
   return static_cast<unsigned>((items + per_block - 1) / per_block);
 }
@@ -64,7 +64,7 @@ __device__ __forceinline__ T from_f32(float value) {
   }
 }
 
-// Two bf16 numbers in one word, the first in the low half.
+// Packs two numbers as bf16 into one word, the first in the low half.
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const std::uint32_t&>(pair);
@@ -72,7 +72,7 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
 __device__ __forceinline__ float low_half(std::uint32_t pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_half(std::uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
 
-// How many elements of type T fit in 16 bytes.
+// Number of elements of type T in 16 bytes.
 template <typename T>
 inline constexpr int vector_width = static_cast<int>(16 / sizeof(T));
 
@@ -117,7 +117,7 @@ __device__ __forceinline__ void load_elements(const bf16* source, float (&values
   }
 }
 
-// The elements of a 16-byte word that has already been loaded.
+// Unpacks the elements of a 16-byte word that has already been loaded.
 template <typename T>
 __device__ __forceinline__ void unpack16(const uint4& word, float (&values)[vector_width<T>]) {
   const std::uint32_t words[4] = {word.x, word.y, word.z, word.w};
@@ -158,7 +158,7 @@ __device__ __forceinline__ void store_elements(bf16* target, const float (&value
   }
 }
 
-// The butterfly adds the same pairs in every lane, so all lanes hold the same bits.
+// Returns the sum over the warp. The butterfly adds the same pairs in every lane, so all lanes get the same bits.
 __device__ __forceinline__ float warp_sum(float value) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(full_warp, value, offset);
@@ -170,8 +170,8 @@ __device__ __forceinline__ double warp_sum(double value) {
   return value;
 }
 
-// The sum over a block of whole warps (at most 1024 threads), with the same bits in every thread. `shared` has room for
-// 32 values and may be reused after the next barrier.
+// Returns the sum over a block of whole warps (at most 1024 threads), with the same bits in every thread. `shared` has
+// room for 32 values and may be reused after the next barrier.
 template <typename T>
 __device__ __forceinline__ T block_sum(T value, T* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size, warps = blockDim.x / warp_size;
@@ -200,17 +200,17 @@ struct Gelu {
   float derivative;
 };
 
-// For results that are kept in fp32.
+// Returns the exact GELU, for results that are kept in fp32.
 __device__ __forceinline__ Gelu gelu_exact(float x) {
   const float cdf = 0.5f * erfcf(-0.70710678118654752f * x);
   return {x * cdf, cdf + x * 0.39894228040143268f * expf(-0.5f * x * x)};
 }
 
-// For results that are rounded to bf16: Phi(x) = 1 / (1 + exp(-x * P(x^2))), where P has degree 2 and is fitted so that
-// the GELU is within 3e-5 of the exact one everywhere and its derivative within 2e-4. The cost of an epilogue that runs
-// beside a product on the tensor cores is its instruction count, hence the low degree. kCount numbers are processed
-// side by side, because each is a chain of dependent steps and a warp with only one chain would spend most of its time
-// waiting.
+// Computes an approximate GELU, for results that are rounded to bf16: Phi(x) = 1 / (1 + exp(-x * P(x^2))). P has degree
+// 2 and is fitted so that the GELU is within 3e-5 of the exact one everywhere and its derivative within 2e-4. The
+// degree is low because an epilogue that runs concurrently with a GEMM on the tensor cores costs its instruction count.
+// kCount numbers are processed together, because each is a chain of dependent steps and a warp with only one chain
+// would spend most of its time waiting.
 template <int kCount>
 __device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&value)[kCount],
                                            float (&derivative)[kCount]) {
@@ -218,7 +218,7 @@ __device__ __forceinline__ void gelu_short(const float (&x)[kCount], float (&val
   constexpr float c0 = 1.5950157526745559f, c1 = 0.07401130570110098f, c2 = -0.0007030356868359643f;
   float square[kCount], cdf[kCount];
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) square[i] = fminf(x[i] * x[i], 25.f);  // the polynomial turns down further out
+  for (int i = 0; i < kCount; ++i) square[i] = fminf(x[i] * x[i], 25.f);  // the polynomial decreases beyond 25
 #pragma unroll
   for (int i = 0; i < kCount; ++i) cdf[i] = fmaf(-log2e * c2, square[i], -log2e * c1);
 #pragma unroll

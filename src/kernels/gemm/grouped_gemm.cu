@@ -1,4 +1,4 @@
-// Chooses the kernel for a grouped product, and computes the products that sum over a group's rows (weight gradients).
+// Chooses the kernel for a grouped GEMM, and computes the GEMMs that sum over a group's rows (weight gradients).
 #include "kernels/gemm/grouped_gemm.h"
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
 
@@ -7,7 +7,7 @@ namespace {
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
-// The kernels for tensor cores move 16 bytes at a time.
+// True if the tensor core kernels can compute this GEMM: they move 16 bytes at a time.
 bool fits_tensor_cores(const GroupedProduct& product) {
   return product.type == DType::bf16 && product.depth % 8 == 0 && product.columns % 8 == 0 && aligned(product.a) &&
          aligned(product.b) && aligned(product.result) && aligned(product.activated);
@@ -16,7 +16,8 @@ bool fits_tensor_cores(const GroupedProduct& product) {
 constexpr int outer_tile = 64;
 constexpr int outer_rows = 16;
 
-// Each block computes one 64x64 tile of one group's matrix with plain multiply-adds, in the order of the rows.
+// Computes the sums over a group's rows with plain multiply-adds, in the order of the rows: one 64x64 tile of one
+// group's matrix per block.
 template <typename T>
 __global__ void __launch_bounds__(256) plain_outer_kernel(const GroupedOuter outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * outer_tile, first_n = blockIdx.x * outer_tile;
@@ -77,8 +78,8 @@ __device__ __forceinline__ std::uint32_t tile_place(int row, int piece) {
   return row * 256 + ((piece ^ (row & 7)) << 4);
 }
 
-// The same on the tensor cores, with a 128x128 tile per block and 32 rows per step. The summed axis is the outermost of
-// both operands, so both are read with transposing matrix loads.
+// Computes the same on the tensor cores, with a 128x128 tile per block and 32 rows per step. The summed axis is the
+// outermost of both operands, so both are read with transposing matrix loads.
 __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * warp_tile, first_n = blockIdx.x * warp_tile;
   const int begin = outer.offsets[group], end = outer.offsets[group + 1];

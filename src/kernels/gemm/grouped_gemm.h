@@ -1,5 +1,5 @@
-// Products of many groups of rows with one matrix each: the experts' work, and dense layers as a single group. Operands
-// are bf16 (tensor cores) or f32 (plain arithmetic, for verification); sums are fp32.
+// Grouped GEMM: multiplies many groups of rows with one matrix per group. Used for the experts, and for dense layers as
+// a single group. Operands are bf16 (tensor cores) or f32 (plain arithmetic, for verification); sums are fp32.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace some::cuda {
 
-// Rows are processed in tiles of this height, which never span two groups.
+// Height of a row tile. A tile never spans two groups.
 inline constexpr int tile_rows = 128;
 
-// Entry 0 of a tile table holds the number of tiles in its first member; then follows one entry per tile: group, first
-// row, end row.
+// Entry of a tile table. Entry 0 holds the number of tiles in its first member; after it there is one entry per tile:
+// group, first row, end row.
 struct alignas(16) Tile {
   std::int32_t group, begin, end, unused;
 };
 
-// Enough entries for any division of `rows` into `groups`.
+// Returns the number of entries that suffice for any division of `rows` into `groups`.
 inline std::int64_t tile_table_entries(std::int64_t rows, std::int64_t groups) { return 1 + rows / tile_rows + groups; }
 
-// The plan's own table, or one made from its offsets in the context's arena.
+// Returns the plan's own table, or one built from its offsets in the context's arena.
 Tensor tile_table(Context& ctx, const DispatchPlan& plan);
 
 enum class Epilogue {
@@ -32,21 +32,23 @@ enum class Epilogue {
   gelu_slope,      // result = GELU'(product); activated = GELU(product)
   slope_backward,  // result = gate * product * result
 };
-// Whether the result is read before it is written.
+// True if the result is read before it is written.
 constexpr bool reads_result(Epilogue finish) {
   return finish == Epilogue::gelu_backward || finish == Epilogue::slope_backward;
 }
-// Whether `activated` is written.
+// True if `activated` is written.
 constexpr bool activates(Epilogue finish) { return finish == Epilogue::gelu || finish == Epilogue::gelu_slope; }
-// Whether a low-rank correction can precede it: experts that have one keep the input of their GELU, not its slope.
+// True if a low-rank correction can precede the epilogue: experts with such a correction keep the input of their GELU,
+// not its slope.
 constexpr bool takes_correction(Epilogue finish) {
   return finish == Epilogue::store || finish == Epilogue::gelu || finish == Epilogue::gelu_backward;
 }
 
-// result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed. With a low-rank
-// correction of rank > 0, before the finish: + sum_r low[j, r] * factor[group(j)][n, r], or factor[group(j)][r, n] when
-// factor_transposed. With `inner`, which only kernels that makes_low() speaks of may be given, low is not read but
-// made: low[j, r] = sum_c a[source(j), c] * inner[group(j)][r, c], or inner[group(j)][c, r] when factor_transposed.
+// Computes result[j, n] = sum_c a[source(j), c] * b[group(j)][n, c], or b[group(j)][c, n] when b_transposed. With a
+// low-rank correction of rank > 0, before the epilogue: + sum_r low[j, r] * factor[group(j)][n, r], or
+// factor[group(j)][r, n] when factor_transposed. If `inner` is set, low is computed rather than read: low[j, r] = sum_c
+// a[source(j), c] * inner[group(j)][r, c], or inner[group(j)][c, r] when factor_transposed. `inner` may be set only if
+// makes_low() is true.
 struct GroupedProduct {
   DType type = DType::bf16;
   const void* a = nullptr;
@@ -63,25 +65,25 @@ struct GroupedProduct {
   int rank = 0;
   Epilogue finish = Epilogue::store;
   void* result = nullptr;        // [rows, columns], the operands' type
-  void* activated = nullptr;     // the same; for Finish::gelu and gelu_slope
-  const float* gates = nullptr;  // indexed by order[j]; null: 1. For Finish::gelu_backward and slope_backward
+  void* activated = nullptr;     // the same type; for Epilogue::gelu and gelu_slope
+  const float* gates = nullptr;  // indexed by order[j]; null: 1. For Epilogue::gelu_backward and slope_backward
   float* row_sums =
-      nullptr;  // [rows, row_sum_slots(product)] parts of each row's sum, or null. For Finish::gelu_backward
+      nullptr;  // [rows, row_sum_slots(product)] partial sums of each row, or null. For Epilogue::gelu_backward
 };
 
-// How many parts of each row's sum the kernel that will be chosen writes.
+// Returns the number of partial sums per row that the kernel chosen for this GEMM writes.
 int row_sum_slots(const Context& ctx, const GroupedProduct& product);
 void grouped_product(Context& ctx, const GroupedProduct& product);
-// Whether grouped_product() can make `low` out of `inner` while it computes this product.
+// True if grouped_product() can compute `low` from `inner` during this GEMM.
 bool makes_low(const Context& ctx, const GroupedProduct& product);
 
-// Kernels are chosen by device, type and sizes; tests and benchmarks may ask for a particular one.
+// The kernel is chosen by device, type and sizes; tests and benchmarks may request a particular one.
 enum class Kernel { plain, warp, warpgroup };
 Kernel choose_kernel(const Context& ctx, const GroupedProduct& product);
 void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel);
 
-// target[g][m, n] += sum over the rows j of group g of u[j, m] * v[j, n], in fp32. u_gather, v_gather as `gather`
-// above.
+// Computes target[g][m, n] += sum over the rows j of group g of u[j, m] * v[j, n], in fp32. u_gather and v_gather work
+// like `gather` above.
 struct GroupedOuter {
   DType type = DType::bf16;
   const void* u = nullptr;

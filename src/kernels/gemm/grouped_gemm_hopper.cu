@@ -1,19 +1,21 @@
-// The grouped product on Hopper: a persistent kernel in which one warpgroup loads and two multiply (wgmma). The two
-// take turns with 128x128 tiles, so that one finishes its tile (GELU, stores) while the other multiplies.
+// Grouped GEMM on Hopper: a persistent kernel in which one warpgroup loads and two multiply (wgmma). The two
+// multiplying warpgroups alternate between 128x128 tiles, so that one runs the epilogue of its tile (GELU, stores)
+// while the other multiplies.
 //
-// The tensor copy engine loads both a and b. Gathered rows have a kernel of their own (grouped_gemm_resident.cu) unless
-// they are too deep for it; then the rows of a are fetched by 16-byte asynchronous copies from where the choices point.
-// Tried and dropped: one box of the copy engine per gathered row (63 TFLOP/s), and signalling gathered stages from the
-// loading threads after a proxy fence (320 TFLOP/s, because the fence waits for every copy still in flight); the fence
-// is now in the multiplying warps. Tiles run through the columns first and then through the rows of a group, so that a
-// group's matrix stays in L2.
+// The tensor copy engine (TMA) loads both a and b. Gathered rows have a separate kernel (grouped_gemm_resident.cu)
+// unless they are too deep for it; then the rows of a are fetched by 16-byte asynchronous copies from the rows that the
+// routing slots point to. Two alternatives were measured to be slower: one TMA box per gathered row (63 TFLOP/s), and
+// signaling gathered stages from the loading threads after a proxy fence (320 TFLOP/s, because the fence waits for
+// every copy still in flight). The fence is therefore in the multiplying warps. Tiles run through the columns first and
+// then through the rows of a group, so that a group's matrix stays in L2.
 //
 // Measured on one H200 in bf16, 98304 rows in 64 groups (bench_cuda_ops): 625 TFLOP/s for 512 -> 1024 and 667 for 1024
-// -> 512, with the tensor cores 78% busy; cuBLAS reaches 551 and 613 on dense products of the same size, and 796 on
-// 8192^3. What an epilogue costs beside a product is its instructions and its passes through shared memory. For 512 ->
-// 1024, in thousands of cycles: a plain store 255 through shared memory and 240 woven (see Columns); GELU 398 through
-// shared memory with a polynomial of degree 7, and 326 woven with one of degree 2; GELU' 535 and 504 (its matrix cannot
-// be woven). Finishing in a loop of four equal parts, to relieve the instruction cache, gained nothing.
+// -> 512, with the tensor cores 78% busy; cuBLAS reaches 551 and 613 on dense GEMMs of the same size, and 796 on
+// 8192^3. An epilogue that runs concurrently with a GEMM costs its instructions and its passes through shared memory.
+// For 512 -> 1024, in thousands of cycles: a plain store 255 through shared memory and 240 woven (see Columns); GELU
+// 398 through shared memory with a polynomial of degree 7, and 326 woven with one of degree 2; GELU' 535 and 504 (its
+// matrix cannot be woven). Running the epilogue in a loop of four equal parts, to relieve the instruction cache, gained
+// nothing.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/gemm/grouped_gemm_hopper_epilogue.cuh"
 #include "kernels/hopper/tile_load.cuh"
@@ -44,7 +46,7 @@ __device__ __forceinline__ void advance(int& stage, int& parity) {
   }
 }
 
-// A single warp has the copy engine load everything.
+// Loads all tiles through TMA from a single warp.
 template <Columns kColumns, Epilogue kFinish>
 __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUtensorMap* map_b,
                                            const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
@@ -71,7 +73,7 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
   }
 }
 
-// All four loading warps fetch gathered rows by 16-byte copies; a stage is full when every thread's copies have
+// Fetches gathered rows by 16-byte copies from all four loading warps; a stage is full when every thread's copies have
 // arrived.
 template <Columns kColumns, Epilogue kFinish>
 __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const ProductArguments& arguments,
@@ -112,7 +114,7 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
   copy_async_wait<0>();
 }
 
-// Multiplies kBlocks blocks of 64 rows: one is enough for a tile that has no more rows than that.
+// Multiplies kBlocks blocks of 64 rows; one block suffices for a tile that has at most 64 rows.
 template <Load kLoad, Columns kColumns, int kBlocks>
 __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeline& pipeline, int& stage, int& parity,
                                               int steps, int lane) {

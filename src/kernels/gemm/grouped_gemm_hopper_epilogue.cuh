@@ -1,5 +1,5 @@
-// The epilogue of a tile on Hopper. Unless the columns are woven, each warp passes its rows through a few KiB of shared
-// memory of its own, so that global memory is read and written in whole 128-byte lines.
+// Epilogue of a tile on Hopper. Unless the columns are woven, each warp passes its rows through a few KiB of its own
+// shared memory, so that global memory is read and written in whole 128-byte lines.
 #pragma once
 
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
@@ -8,18 +8,19 @@
 
 namespace some::cuda {
 
-// 16 rows of 64 columns; the 16-byte pieces of a row are permuted by its number to avoid bank conflicts.
+// A staging buffer has 16 rows of 64 columns; the 16-byte pieces of a row are permuted by its number to avoid bank
+// conflicts.
 inline constexpr int staging_bytes = 16 * 128;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 struct WarpRows {
   int first, end;       // rows of the result; those from `end` on belong to another group
-  int column, columns;  // this part's first column, and how many columns the result has
+  int column, columns;  // this part's first column, and the number of columns of the result
   int lane;
 
-  // One pass covers four rows, with eight lanes per row. place(): where this lane's piece of the first pass is; left():
-  // how many rows from there on belong to the group (none if the lane is beyond the last column).
+  // One pass covers four rows, with eight lanes per row. place(): offset of this lane's piece in the first pass;
+  // left(): number of rows from there on that belong to the group (none if the lane is beyond the last column).
   __device__ __forceinline__ std::int64_t place() const {
     return static_cast<std::int64_t>(first + (lane >> 3)) * columns + column + (lane & 7) * 8;
   }
@@ -30,7 +31,7 @@ struct WarpRows {
     const int row = pass * 4 + (lane >> 3);
     return staging + row * 128 + (((lane & 7) ^ (row & 7)) << 4);
   }
-  // Where this lane's row of the matrices of column tiles 2*pair and 2*pair+1 lies.
+  // Returns the address of this lane's row of the matrices of column tiles 2*pair and 2*pair+1.
   __device__ __forceinline__ std::uint32_t matrix_row(std::uint32_t staging, int pair) const {
     const int matrix = lane >> 3, row = (matrix & 1) * 8 + (lane & 7), tile = 2 * pair + (matrix >> 1);
     return staging + row * 128 + ((tile ^ (row & 7)) << 4);
@@ -51,10 +52,10 @@ __device__ __forceinline__ void store_rows(const WarpRows& rows, std::uint32_t s
   }
 }
 
-// What a backward epilogue handles at a time: 16 rows of 32 columns. In shared memory these are rows of 64 bytes whose
-// 16-byte pieces are permuted by row. One pass covers eight rows, with four lanes per row.
+// The part of a tile that a backward epilogue processes at a time: 16 rows of 32 columns. In shared memory these are
+// rows of 64 bytes whose 16-byte pieces are permuted by row. One pass covers eight rows, with four lanes per row.
 struct BackwardPart {
-  int left;  // how many rows, from this lane's first one on, belong to the group
+  int left;  // number of rows, starting at this lane's first one, that belong to the group
   int columns, lane;
   bf16* place;
   std::uint32_t staging;
@@ -70,12 +71,12 @@ struct BackwardPart {
     return staging + row * 64 + ((piece ^ ((row >> 1) & 3)) << 4);
   }
   __device__ __forceinline__ std::uint32_t piece(int pass) const { return at(pass * 8 + (lane >> 2), lane & 3); }
-  // Where this lane's row of the matrices of column tiles 2*pair and 2*pair+1 lies.
+  // Returns the address of this lane's row of the matrices of column tiles 2*pair and 2*pair+1.
   __device__ __forceinline__ std::uint32_t matrix_row(int pair) const {
     const int matrix = lane >> 3;
     return at((matrix & 1) * 8 + (lane & 7), 2 * pair + (matrix >> 1));
   }
-  // Only starts the copies; rows that do not belong to the group are filled with zeros.
+  // Starts the copies without waiting for them; rows that do not belong to the group are filled with zeros.
   __device__ __forceinline__ void fetch() const {
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
@@ -94,27 +95,27 @@ struct BackwardPart {
   }
 };
 
-// A warp's share of a tile: 16 rows out of each of kBlocks blocks of 64, and 128 columns. kWoven: the matrix's columns
-// were loaded in an order that leaves each lane with eight adjacent ones of a row, which it can store directly;
-// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: there is a low-rank
-// correction; it is a template parameter so that kernels without one do not spend registers on it.
+// One warp's part of a tile: 16 rows out of each of kBlocks blocks of 64, and 128 columns. kWoven: the matrix's columns
+// were loaded in an order that leaves each lane with eight adjacent columns of a row, which it can store directly;
+// otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: a low-rank correction
+// is added. This is a template parameter so that kernels without a correction do not spend registers on it.
 template <Epilogue kFinish, bool kWoven, int kBlocks, bool kCorrected>
 struct WarpTile {
   const ProductArguments& arguments;
   int first, end, column, slot;
-  std::uint32_t staging;  // this warp's staging_bytes; twice as many if it activates and is not woven
+  std::uint32_t staging;  // this warp's staging_bytes; twice as many if the epilogue activates and is not woven
   int lane;
-  int group;                 // of the rows
-  float gates[2 * kBlocks];  // of this lane's rows, for a backward epilogue
+  int group;                 // group of these rows
+  float gates[2 * kBlocks];  // gates of this lane's rows, for a backward epilogue
 
   __device__ __forceinline__ WarpRows rows_of(int part) const {
     return {first + (part >> 1) * 64, end, column + (part & 1) * 64, arguments.columns, lane};
   }
 
-  // Requests from memory what finish() will need, before the product is computed.
+  // Requests the data that finish() needs from memory, before the GEMM is computed.
   __device__ __forceinline__ void start() {
     if constexpr (reads_result(kFinish)) {
-      if (first < end) {  // two parts are in flight during the product
+      if (first < end) {  // two parts are in flight during the GEMM
         fetch_part(0);
         fetch_part(1);
       }
@@ -153,7 +154,7 @@ struct WarpTile {
     }
   }
 
-  // 32 columns at a time, of which this lane holds eight adjacent ones in each of two rows.
+  // Processes 32 columns at a time, of which this lane holds eight adjacent ones in each of two rows.
   __device__ __forceinline__ void finish_woven(const float (&sums)[64], int row) {
     const int columns = arguments.columns;
     const std::int64_t place = static_cast<std::int64_t>(row) * columns + column + (lane & 3) * 8;
@@ -252,7 +253,7 @@ struct WarpTile {
           const float gate = gates[2 * block + (i & 1)];
           packed[i] = pack(gate * products[2 * i] * slopes[2 * i], gate * products[2 * i + 1] * slopes[2 * i + 1]);
         }
-        store_matrices(part.matrix_row(pair), packed);  // in place of what was read
+        store_matrices(part.matrix_row(pair), packed);  // overwrites the values that were read
       }
       __syncwarp();
       part.store();
@@ -264,7 +265,7 @@ struct WarpTile {
     }
   }
 
-  // Each tile contributes one part of a row's sum; the parts are added up later, in a fixed order.
+  // Stores partial row sums. Each tile contributes one partial sum per row; they are added up later, in a fixed order.
   __device__ __forceinline__ void add_up(const float (&totals)[2], int row) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

@@ -1,4 +1,4 @@
-// What the kernels of the grouped product share: their arguments and their epilogue.
+// Shared by the grouped GEMM kernels: their arguments and their epilogue.
 #pragma once
 
 #include "kernels/cuda/primitives.cuh"
@@ -18,7 +18,7 @@ struct ProductArguments {
   int gather;
   int rows, columns, depth;
   int column_tiles, slots;
-  void* low;  // from here on: a low-rank correction, if rank > 0
+  void* low;  // this and the following: a low-rank correction, if rank > 0
   const void* factor;
   bool factor_transposed;
   const void* inner;
@@ -61,13 +61,13 @@ __device__ __forceinline__ Tile row_tile(const ProductArguments& arguments, int 
   return {0, index * tile_rows, min((index + 1) * tile_rows, arguments.rows), 0};
 }
 
-// The row of `a` from which row j of the result is computed.
+// Returns the row of `a` from which row j of the result is computed.
 __device__ __forceinline__ int source_row(const ProductArguments& arguments, int j) {
   return arguments.gather == 0 ? j : arguments.order[j] / arguments.gather;
 }
 
-// Finishes 16 rows and 8*kTiles columns that one warp holds in the layout of the matrix product. All lanes must take
-// part. Rows from row_end on belong to another group and are left alone.
+// Runs the epilogue on 16 rows and 8*kTiles columns that one warp holds in the accumulator layout. All lanes must take
+// part. Rows at or after row_end belong to another group and are not changed.
 template <Epilogue kFinish, int kTiles>
 __device__ __forceinline__ void finish_rows(const float* sums, const ProductArguments& arguments, int row, int row_end,
                                             int column, int slot, int lane) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
         }
       }
       if (kFinish == Epilogue::gelu_backward &&
-          arguments.row_sums != nullptr) {  // one part per warp; they are added up later, in a fixed order
+          arguments.row_sums != nullptr) {  // one partial sum per warp; they are added up later, in a fixed order
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (quad == 0 && in_group && slot < arguments.slots) {
@@ -155,10 +155,11 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 void launch_plain(Context& ctx, const GroupedProduct& product);
 void launch_warp(Context& ctx, const GroupedProduct& product);
 void launch_warpgroup(Context& ctx, const GroupedProduct& product);
-// Returns false if its kernels cannot compute this product.
+// Launches a Hopper kernel; returns false if its kernels cannot compute this GEMM.
 bool launch_resident(Context& ctx, const GroupedProduct& product);
 bool launch_wide(Context& ctx, const GroupedProduct& product);
-// Whether launch_resident or launch_wide would compute it in tiles of 256 columns, which can make `low` themselves.
+// True if launch_resident or launch_wide would compute the GEMM in tiles of 256 columns, whose kernels can compute
+// `low` themselves.
 bool resident_is_wide(const Context& ctx, const GroupedProduct& product);
 bool takes_wide(const Context& ctx, const GroupedProduct& product);
 

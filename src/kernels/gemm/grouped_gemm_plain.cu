@@ -1,6 +1,6 @@
-// The grouped product in plain fused multiply-adds, for any size, in f32 or bf16: used for verification and for sizes
-// the tensor cores cannot handle. A tile of 128x64, computed by 256 threads, reads (128 + 64) * 16 numbers for every
-// 128 * 64 * 16 multiply-adds.
+// Grouped GEMM in plain fused multiply-adds, for any size, in f32 or bf16. Used for verification and for sizes that the
+// tensor cores cannot handle. A tile of 128x64, computed by 256 threads, reads (128 + 64) * 16 numbers for every 128 *
+// 64 * 16 multiply-adds.
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
 
 namespace some::cuda {

@@ -1,24 +1,24 @@
-// The grouped product on Hopper for rows that are at most 512 deep: the experts' first product, forward and backward,
-// whose rows are gathered while they are loaded.
+// Grouped GEMM on Hopper for rows that are at most 512 deep: the experts' first matrix, forward and backward, whose
+// rows are gathered while they are loaded.
 //
 // A tile of 128 whole rows stays in shared memory while the columns of the matrix stream past it. Each row is thus
-// fetched once instead of once per 128 columns, by 16-byte copies from where the choices point; only the matrices are
-// streamed (by the copy engine). This helps beyond the gathering: a product of 128x128x64 occupies the tensor cores for
-// 512 cycles, during which they read 48 KiB of shared memory. Loading both operands would write another 32 KiB, and at
-// 128 bytes per cycle that makes 640 cycles; with the rows resident only 16 KiB are written.
+// fetched once instead of once per 128 columns, by 16-byte copies from the rows that the routing slots point to; only
+// the matrices are streamed (by TMA). This helps beyond the gathering: a GEMM of 128x128x64 occupies the tensor cores
+// for 512 cycles, during which they read 48 KiB of shared memory. Loading both operands would write another 32 KiB, and
+// at 128 bytes per cycle that makes 640 cycles; with the rows resident only 16 KiB are written.
 //
 // One warp streams matrices, two gather rows, one announces their arrival, and two pairs of warpgroups multiply
-// (wgmma), with 64 rows per warpgroup: one pair finishes its tile (GELU, stores) while the other multiplies. As long as
-// there is a whole row of tiles for every block, blocks take whole rows in turn, so that those running at the same time
-// share an expert's matrix in L2; what remains is divided by rows where that takes no longer, and otherwise into equal
-// runs of tiles. Products without a finish have a kernel with larger tiles (below).
+// (wgmma), with 64 rows per warpgroup: one pair runs its tile's epilogue (GELU, stores) while the other multiplies. As
+// long as there is a whole row of tiles for every block, the blocks take whole rows one after another, so that those
+// running at the same time share an expert's matrix in L2. The rest is divided by rows if that does not take longer,
+// and otherwise into equal runs of tiles. GEMMs without an epilogue have a kernel with larger tiles (below).
 //
 // Measured on one H200 with 98304 rows in 64 groups, 512 -> 1024: 230 us with GELU and 286 to 307 with its derivative.
-// Gathering first and then loading by the copy engine took 214 and 321, plus the time for the gathering. Of its 420
-// thousand cycles forward, a pair spends 180 finishing, 4 to 28 waiting for rows, 32 waiting for matrices and 20 to 48
-// waiting for its turn. The epilogue is bound by arithmetic: without the GELU it takes half as long, without its stores
-// two thirds; backward, 40% and 95%. A branch between the copies of gathered rows made a pair wait 68 thousand cycles
-// for rows.
+// Gathering first and then loading by TMA took 214 and 321, plus the time for the gathering. Of its 420 thousand cycles
+// forward, a pair spends 180 in the epilogue, 4 to 28 waiting for rows, 32 waiting for matrices and 20 to 48 waiting
+// for its turn. The epilogue is bound by arithmetic: without the GELU it takes half as long, without its stores two
+// thirds; backward, 40% and 95%. A branch between the copies of gathered rows made a pair wait 68 thousand cycles for
+// rows.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/gemm/grouped_gemm_hopper_epilogue.cuh"
 #include "kernels/gemm/grouped_gemm_resident.cuh"
@@ -33,8 +33,8 @@ constexpr int max_steps = 8;
 constexpr int threads = 640;
 constexpr int pair_threads = 256, pair_warps = pair_threads / 32;
 
-// Of shared memory: stages for streaming a matrix, kBlocks times 128 columns each, and kStaging bytes for each of those
-// warps that finish their tiles through some.
+// Layout of shared memory: stages for streaming a matrix, each with kBlocks times 128 columns, and kStaging bytes for
+// each warp whose epilogue goes through shared memory.
 template <int kStages, int kBlocks, int kStaging>
 struct Layout {
   static constexpr int stages = kStages, blocks = kBlocks, staging = kStaging;
@@ -49,13 +49,14 @@ using LayoutOf = Layout<reads_result(kFinish) ? 4 : 6, 1, reads_result(kFinish) 
 
 constexpr int gathering_warps = 2;
 
-// Where things are in shared memory. Rows are `copied` once they have arrived; rows and stages are `full` once the
-// tensor cores may read them and `empty` once they have been used.
+// Addresses in shared memory. Rows are `copied` once they have arrived; rows and stages are `full` once the tensor
+// cores may read them and `empty` once they have been used.
 //
 // A warpgroup without rows in a tile only releases its stages, without waiting for rows, and may thus be ahead of the
-// other. No more stages than steps are used, so that it cannot be a whole tile ahead: who has found a step's stage full
-// knows that the same step of the tile before is done, and so which of the barrier's two phases to wait for when it
-// asks for rows after that, not before. And rows are released before the stage is.
+// other. At most as many stages as steps are used, so that it cannot be a whole tile ahead. A warpgroup that has found
+// a step's stage full therefore knows that the same step of the previous tile is done, and which of the barrier's two
+// phases to wait for. So it must wait for the stage first and for the rows after that. Rows must be released before the
+// stage is.
 template <typename Room>
 struct Places {
   static constexpr int stages = Room::stages;
@@ -79,7 +80,7 @@ struct Places {
       parity ^= 1;
     }
   }
-  // By one thread, before the others use them.
+  // Initializes the barriers; called by one thread before the other threads use them.
   __device__ void start() const {
     for (int step = 0; step < steps; ++step) {
       barrier_start(rows_copied(step), 32 * gathering_warps);
@@ -94,16 +95,16 @@ struct Places {
   }
 };
 
-// The order in which a block visits its tiles; those of one row of tiles come one after another.
+// The order in which a block visits its tiles; the tiles of one row of tiles come one after another.
 struct Walk {
-  int column_tiles, whole, first, left;  // `whole` tiles form whole rows, the others start at number `first`
+  int column_tiles, whole, first, left;  // `whole` tiles form whole rows, the rest starts at number `first`
   int done = 0, row, column;
   __device__ Walk(int row_tiles, int columns) : column_tiles(columns) {
     const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid, rows = row_tiles - rounds * grid;
     const int rest = rows * columns;
     int begin = rest * block / grid, end = rest * (block + 1) / grid;
-    // Where it takes no longer, the rest too is divided so that a block stays in one row: it gathers less, and blocks
-    // that need the same part of a matrix need it at the same time.
+    // If that does not take longer, the rest is also divided so that a block stays in one row: it gathers less, and
+    // blocks that need the same part of a matrix need it at the same time.
     const int sharing = rows > 0 ? grid / rows : 1;
     if ((columns + sharing - 1) / sharing <= (rest + grid - 1) / grid) {
       const int row_begin = block / sharing * columns, part = block % sharing;
@@ -137,8 +138,8 @@ struct Walk {
   }
 };
 
-// kCorrected: a row of tiles is preceded by a stage with the factor that makes low, all of its depth, a row for each
-// rank.
+// Loads the matrices of all tiles. kCorrected: each row of tiles is preceded by a stage with the factor that computes
+// `low`, over its whole depth, one row per rank.
 template <Columns kColumns, Epilogue kFinish, bool kCorrected, typename Room>
 __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const CUtensorMap* map_inner,
                                                 const ProductArguments& arguments, const Places<Room>& places,
@@ -179,17 +180,18 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
   }
 }
 
-// Each warp takes every other group of four rows, with eight lanes per row. warp: 0 or 1.
+// Gathers the rows of all tiles. Each warp takes every other group of four rows, with eight lanes per row. warp: 0 or
+// 1.
 template <typename Room>
 __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<Room>& places, Walk walk,
                                             int warp) {
   const int lane = threadIdx.x & 31, piece = lane & 7;
-  const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row from here on
+  const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row, starting here
   int parity = 1;
   for (; walk.left > 0; walk.next_row()) {
     const Tile tile = row_tile(arguments, walk.row);
     const int rows = tile.end - tile.begin;
-    int sources[2];  // lane l keeps those of its warp's rows l and l + 32
+    int sources[2];  // lane l keeps those of this warp's rows l and l + 32
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = 64 * i + 8 * (lane >> 2) + 4 * warp + (lane & 3);
@@ -202,7 +204,7 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
       const bf16* const base = static_cast<const bf16*>(arguments.a) + (valid ? start : 0);
       const std::uint32_t target = places.rows(step) + first * 128 + ((piece ^ (first & 7)) << 4);
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {  // missing rows repeat the tile's last one: no branch between the copies
+      for (int half = 0; half < 2; ++half) {  // missing rows repeat the tile's last row: no branch between the copies
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int source = __shfl_sync(0xffffffffu, sources[half], 4 * i + (lane >> 3));
@@ -218,8 +220,8 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
   copy_async_wait<0>();
 }
 
-// A fence makes what threads have written readable for the tensor cores, but it waits for everything its own thread has
-// in flight. This warp has nothing in flight, unlike those that copy or multiply, so it issues the fence for them.
+// Makes gathered rows readable for the tensor cores. The fence waits for everything its own thread has in flight, so
+// this warp issues it: unlike the warps that copy or multiply, it has nothing in flight.
 template <typename Room>
 __device__ __forceinline__ void announce_rows(const Places<Room>& places, Walk walk) {
   int parity = 0;
@@ -233,9 +235,9 @@ __device__ __forceinline__ void announce_rows(const Places<Room>& places, Walk w
   }
 }
 
-// Multiplies this warpgroup's 64 rows of a tile; the last step's products are still under way. fresh: the rows have
-// arrived since this warpgroup's last tile; last: no other tile of this block needs them. meanwhile: called once, with
-// as many products under way as there may be.
+// Multiplies this warpgroup's 64 rows of a tile; the last step's MMAs are still in flight on return. fresh: the rows
+// have arrived since this warpgroup's last tile; last: no other tile of this block needs them. meanwhile: called once,
+// with the maximum number of MMAs in flight.
 template <Columns kColumns, typename Room, int kBlocks, typename Meanwhile = NothingElse>
 __device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Places<Room>& places, int half, int& stage,
                                          int& parity, int rows_parity, bool fresh, bool last, int lane,
@@ -272,7 +274,7 @@ __device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Place
   }
 }
 
-// Waits for the last step's products and releases what they have read. stage: the one behind theirs.
+// Waits for the last step's MMAs and releases what they have read. stage: the stage after theirs.
 template <typename Room>
 __device__ __forceinline__ void end_products(const Places<Room>& places, int stage, bool last, int lane) {
   products_wait<0>();
@@ -282,7 +284,7 @@ __device__ __forceinline__ void end_products(const Places<Room>& places, int sta
   }
 }
 
-// For a tile in which this warpgroup has no rows: releases its stages as they come.
+// Releases the stages of a tile in which this warpgroup has no rows, as they become full.
 template <typename Room>
 __device__ __forceinline__ void pass_by(const Places<Room>& places, int& stage, int& parity, bool last, int lane) {
   for (int step = 0; step < places.steps; ++step) {
@@ -360,10 +362,10 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-// Where the epilogue is no more than stores: tiles of 128 x 256 and one pair of warpgroups, with 128 sums a thread. A
-// product of 64 x 256 reads its rows once, so that the tensor cores' 1,024 cycles for 128 x 256 x 64 take 896 of shared
-// memory instead of 1,024. A low-rank correction's rows of `low` are made here too, as eight more columns, before the
-// first tile of a row of tiles.
+// Kernel for epilogues that only store: tiles of 128 x 256 and one pair of warpgroups, with 128 sums per thread. An MMA
+// of 64 x 256 reads its rows once, so that the tensor cores' 1,024 cycles for 128 x 256 x 64 take 896 of shared memory
+// instead of 1,024. The rows of `low` of a low-rank correction are also computed here, as eight more columns, before
+// the first tile of a row of tiles.
 constexpr int wide_threads = 384;
 using WideLayout = Layout<3, 2, 0>;
 
@@ -515,7 +517,7 @@ bool resident_is_wide(const Context& ctx, const GroupedProduct& product) {
   if (product.columns % columns != 0) return false;
   if (product.rank > max_ranks || (product.rank > 0 && product.inner == nullptr)) return false;
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * (product.columns / columns);
-  return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more of them
+  return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more multiprocessors
 }
 
 bool launch_resident(Context& ctx, const GroupedProduct& product) {

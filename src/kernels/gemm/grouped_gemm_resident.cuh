@@ -1,5 +1,5 @@
-// The finish of tiles of 128 x 256 that are only stored. Two warpgroups have 64 rows each and no others to multiply
-// meanwhile, so their stores are put off until the next tile's first products are under way.
+// Epilogue of 128 x 256 tiles that are only stored. Each of the two warpgroups has 64 rows and no other tile to
+// multiply in the meantime, so the stores are postponed until the next tile's first MMAs are in flight.
 #pragma once
 
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
@@ -8,16 +8,16 @@ namespace some::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Where a warp's share of such a tile goes, 16 rows: part after part, each being 32 columns of this lane's first row or
-// of the one eight rows further. kWoven: see kernels/hopper/tile_load.cuh; otherwise the four lanes of a row first
-// have to exchange what they hold, so that each has eight adjacent columns.
+// Stores one warp's part of such a tile, 16 rows. A part is 32 columns of either this lane's first row or the row eight
+// below it. kWoven: see kernels/hopper/tile_load.cuh; otherwise the four lanes of a row first exchange their values, so
+// that each has eight adjacent columns.
 template <bool kWoven>
 struct TileShare {
   static constexpr int parts = 16;
-  bf16* place;  // of this lane's first eight columns
+  bf16* place;  // address of this lane's first eight columns
   int left;     // rows of the group from this lane's first one on
 
-  // row, column: the warp's first.
+  // row, column: the first of this warp
   __device__ __forceinline__ TileShare(const ProductArguments& arguments, int row, int end, int column, int lane)
       : place(static_cast<bf16*>(arguments.result) + static_cast<std::int64_t>(row + (lane >> 2)) * arguments.columns +
               column + (lane & 3) * 8),
@@ -46,7 +46,7 @@ struct TileShare {
   }
 };
 
-// A share whose stores are put off.
+// A warp's part of a tile whose stores are postponed.
 template <bool kWoven>
 struct ResidentTile {
   std::uint32_t words[TileShare<kWoven>::parts][4];

@@ -1,6 +1,6 @@
-// The grouped product with the matrix instruction of a warp (mma.sync), for GPUs before Hopper: tiles of 128x128, 32
-// deep, four stages of asynchronous copies, and eight warps that compute 64x32 each. Rows of `a` are gathered while
-// they are loaded. Two blocks fit on a multiprocessor.
+// Grouped GEMM with mma.sync, for GPUs before Hopper: tiles of 128x128, 32 deep, four stages of asynchronous copies,
+// and eight warps that compute 64x32 each. Rows of `a` are gathered while they are loaded. Two blocks fit on a
+// multiprocessor.
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
 #include "kernels/gemm/low_rank_epilogue.cuh"
 
@@ -13,12 +13,11 @@ constexpr int stages = 4;
 constexpr int stage_bytes = (tile_rows + block_columns) * block_depth * 2;
 constexpr int shared_bytes = stages * stage_bytes;
 
-// Rows of 64 bytes, whose 16-byte pieces are permuted so that the eight rows of a matrix load fall into different
-// banks.
+// Rows of 64 bytes, whose 16-byte pieces are permuted so that the eight rows of a matrix load are in different banks.
 __device__ __forceinline__ std::uint32_t narrow_row(int row, int piece) {
   return row * 64 + ((piece ^ ((row >> 1) & 3)) << 4);
 }
-// Rows of 256 bytes, permuted likewise (a transposed b, with one row per step in depth).
+// Rows of 256 bytes, also permuted (a transposed b, with one row per step in depth).
 __device__ __forceinline__ std::uint32_t wide_row(int row, int piece) { return row * 256 + ((piece ^ (row & 7)) << 4); }
 
 template <Epilogue kFinish, bool kTransposed>

@@ -1,10 +1,11 @@
-// The grouped product on Hopper in tiles of 128 x 256: for products without a gather or a finish, which is what goes
-// back through the experts' first matrix. Two warpgroups have 64 rows each.
+// Grouped GEMM on Hopper in tiles of 128 x 256, for GEMMs without a gather or an epilogue: the input gradient of the
+// experts' first matrix. Two warpgroups have 64 rows each.
 //
-// For 64 terms a tile takes 1,024 cycles of the tensor cores and as many of shared memory, where two tiles of 128 x 128
-// take 1,280 of the latter: per product of 64 x 256, a is read once.
+// For 64 terms a tile takes 1,024 cycles of the tensor cores and as many of shared memory, whereas two tiles of 128 x
+// 128 take 1,280 of the latter: an MMA of 64 x 256 reads a only once.
 //
-// A low-rank correction's rows of `low` are made here too, from the same stages: eight more columns of the product.
+// The rows of `low` of a low-rank correction are also computed here, from the same stages: eight more columns of the
+// GEMM.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/gemm/grouped_gemm_resident.cuh"
 #include "kernels/gemm/low_rank_epilogue.cuh"
@@ -48,11 +49,11 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
   }
 }
 
-// Adds the factor that makes low to each stage, transposed as the tensor cores need it; its ranks are adjacent in
-// memory, and too few for the copy engine. By one warp, which asks for the next stage's part while it waits.
+// Adds the factor that computes `low` to each stage, transposed as the tensor cores need it; its ranks are adjacent in
+// memory, and too few for TMA. Run by one warp, which requests the next stage's part while it waits.
 __device__ __forceinline__ void fill_ranks(const ProductArguments& arguments, int tiles, int steps, Ring<true> stage) {
   const int lane = threadIdx.x & 31, rank = arguments.rank, depth = arguments.depth;
-  for (int i = 0; i < stages; ++i) {  // ranks that do not exist stay zero
+  for (int i = 0; i < stages; ++i) {  // nonexistent ranks stay zero
 #pragma unroll
     for (int at = 0; at < ranks_bytes; at += 32 * 16)
       store_shared(stage.at(i) + operand_bytes + at + lane * 16, make_uint4(0, 0, 0, 0));
@@ -172,7 +173,7 @@ bool takes_wide(const Context& ctx, const GroupedProduct& product) {
       product.columns % tile_columns != 0 || (product.rank > 0 && product.inner == nullptr))
     return false;
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * (product.columns / tile_columns);
-  return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more of them
+  return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more multiprocessors
 }
 
 bool launch_wide(Context& ctx, const GroupedProduct& product) {

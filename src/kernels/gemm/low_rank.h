@@ -1,5 +1,5 @@
-// A low-rank correction of every expert's matrix, computed as such: w x + b (a x). No matrix of w's size is ever made,
-// neither b a nor a gradient of it:
+// LoRA: a low-rank correction of every expert's matrix, computed in factored form: w x + b (a x). Neither b a nor its
+// gradient, which have w's size, is ever materialized:
 //   forward   low = a x,            y  += b low
 //   backward  pulled = b^T dy,      dx += a^T pulled,   da += pulled x^T,   db += dy low^T
 #pragma once

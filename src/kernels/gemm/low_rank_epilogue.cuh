@@ -1,6 +1,6 @@
-// Adds a low-rank correction, sum_r low[j, r] * factor[group][n, r], to a product with an expert's matrix while that is
-// still in registers. By the matrix instruction of a warp, eight ranks at a time, it costs one word of the factor and
-// one instruction for every 16 x 8 numbers, and no memory traffic for the result.
+// Adds a low-rank correction, sum_r low[j, r] * factor[group][n, r], to a GEMM with an expert's matrix while its result
+// is still in registers. With mma.sync, eight ranks at a time, it costs one word of the factor and one instruction for
+// every 16 x 8 numbers, and no memory traffic for the result.
 #pragma once
 
 #include "kernels/cuda/primitives.cuh"
@@ -8,14 +8,14 @@
 
 namespace some::cuda {
 
-// d[16x8] += a[16x8] * b[8x8]; the lanes hold d as in the larger product.
+// Computes d[16x8] += a[16x8] * b[8x8]; the lanes hold d as in the larger MMA.
 __device__ __forceinline__ void multiply_add_8(float* d, std::uint32_t a0, std::uint32_t a1, std::uint32_t b) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(b));
 }
 
-// Two adjacent ranks of a row or column, of which only `left` exist; the others are zero.
+// Returns two adjacent ranks of a row or column, of which only `left` exist; the others are zero.
 __device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, int stride, int left) {
   const unsigned short* const at = reinterpret_cast<const unsigned short*>(place);
   std::uint32_t pair = left > 0 ? __ldg(at) : 0u;
@@ -23,10 +23,10 @@ __device__ __forceinline__ std::uint32_t rank_pair(const bf16* place, int stride
   return pair;
 }
 
-// In tiles of 256 columns, whose finish has no other products to hide behind, everything it needs is there before it
-// begins: the factor has been requested before the product, and low has been made as a product of its own.
+// In tiles of 256 columns, no other GEMM hides the latency of the epilogue. So its operands are ready before it begins:
+// the factor is requested before the GEMM, and `low` is computed as a GEMM of its own.
 
-// Loads that begin where they are written, however late they are used.
+// Load at the point where they are written, however late the value is used.
 __device__ __forceinline__ std::uint32_t request_half(const bf16* place) {
   unsigned short value;
   asm volatile("ld.global.nc.u16 %0, [%1];\n" : "=h"(value) : "l"(place));
@@ -38,14 +38,14 @@ __device__ __forceinline__ std::uint32_t request_word(const bf16* place) {
   return value;
 }
 
-// The column that a lane holds of the factor, for the tile of that number (kWoven: see grouped_gemm_hopper_load.cuh).
+// Returns the column of the factor that a lane holds, for the given tile (kWoven: see kernels/hopper/tile_load.cuh).
 template <bool kWoven>
 __device__ __forceinline__ int factor_column(int tile, int lane) {
   const int own = lane >> 2;
   return kWoven ? (tile >> 2) * 32 + (own >> 1) * 8 + (tile & 3) * 2 + (own & 1) : tile * 8 + own;
 }
 
-// What a lane needs of the factor for the 8 * kTiles columns from `column` on, which must all exist.
+// Loads what a lane needs of the factor for the 8 * kTiles columns starting at `column`, which must all exist.
 template <bool kWoven, int kTiles>
 __device__ __forceinline__ void request_factor(std::uint32_t (&pairs)[kTiles], const ProductArguments& arguments,
                                                int group, int column, int lane) {
@@ -71,7 +71,8 @@ __device__ __forceinline__ void request_factor(std::uint32_t (&pairs)[kTiles], c
   }
 }
 
-// low of 16 rows as the matrix instruction's left operand, from sums of a product with eight columns: they lie alike.
+// Packs `low` of 16 rows as the left operand of mma.sync, from the sums of a GEMM with eight columns: both have the
+// same layout.
 __device__ __forceinline__ void low_of(std::uint32_t (&rows)[2], const float (&sums)[4]) {
   rows[0] = pack(sums[0], sums[1]);
   rows[1] = pack(sums[2], sums[3]);
@@ -91,7 +92,7 @@ __device__ __forceinline__ void store_low(const std::uint32_t (&rows)[2], const 
   }
 }
 
-// Adds what was requested: kTiles tiles of the sums, from tile kFirst of `pairs` on.
+// Adds the correction from the loaded factor: kTiles tiles of the sums, starting at tile kFirst of `pairs`.
 template <int kFirst, int kTiles, int kPairs>
 __device__ __forceinline__ void add_requested(float* sums, const std::uint32_t (&rows)[2],
                                               const std::uint32_t (&pairs)[kPairs]) {
@@ -100,8 +101,8 @@ __device__ __forceinline__ void add_requested(float* sums, const std::uint32_t (
   for (int tile = 0; tile < kTiles; ++tile) multiply_add_8(sums + 4 * tile, rows[0], rows[1], pairs[kFirst + tile]);
 }
 
-// Handles the 16 rows from `row` on and the 8 * kTiles columns from `column` on that one warp holds in the layout of
-// the matrix product (kWoven: see kernels/hopper/tile_load.cuh). All lanes must take part.
+// Adds the correction to 16 rows starting at `row` and 8 * kTiles columns starting at `column`, which one warp holds in
+// the accumulator layout (kWoven: see kernels/hopper/tile_load.cuh). All lanes must take part.
 template <int kTiles, bool kWoven>
 __device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments& arguments, int group, int row,
                                              int row_end, int column, int lane) {

@@ -1,5 +1,5 @@
-// Hopper's own instructions: barriers in shared memory, the tensor copy engine, and the warpgroup's matrix product
-// (sm_90a only).
+// Instructions that only Hopper has: barriers in shared memory (mbarrier), the tensor copy engine (TMA), and the
+// warpgroup's matrix multiply-accumulate (wgmma; sm_90a only).
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ __device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
 __device__ __forceinline__ void barrier_arrive_after_copies(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
-// Arrives, and announces how many bytes the copy engine has to deliver before the phase can end.
+// Arrives, and announces how many bytes TMA has to deliver before the phase can end.
 __device__ __forceinline__ void barrier_expect(std::uint32_t barrier, int bytes) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}\n" ::"r"(barrier),
                "r"(bytes)
@@ -40,7 +40,7 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
 __device__ __forceinline__ void barriers_visible() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
-// Makes what ordinary threads wrote to shared memory visible to the matrix product and the copy engine.
+// Makes what ordinary threads wrote to shared memory visible to wgmma and TMA.
 __device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
 __device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
@@ -75,7 +75,7 @@ __device__ __forceinline__ void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
-// Barriers among some of the block's warps; `id` starts at 1, since __syncthreads is 0.
+// Barriers among some of the block's warps; `id` starts at 1, since __syncthreads uses 0.
 __device__ __forceinline__ void named_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
@@ -90,9 +90,9 @@ __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
-// The descriptor of a matrix in shared memory whose rows of 128 bytes are stored with the 128-byte swizzle. Groups of
-// eight rows are `group_stride` bytes apart. Where rows run along the depth (a transposed b), blocks of 64 columns are
-// `block_stride` bytes apart.
+// Returns the descriptor of a matrix in shared memory whose rows of 128 bytes are stored with the 128-byte swizzle.
+// Groups of eight rows are `group_stride` bytes apart. If rows run along the depth (a transposed b), blocks of 64
+// columns are `block_stride` bytes apart.
 __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int group_stride, int block_stride) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | (static_cast<std::uint64_t>(block_stride >> 4) << 16) |
          (static_cast<std::uint64_t>(group_stride >> 4) << 32) | (std::uint64_t{1} << 62);
@@ -108,7 +108,7 @@ __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int
       "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), \
       "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
-// d[64x8] (+)= a[64x16] * b[16x8]; otherwise as below.
+// Computes d[64x8] (+)= a[64x16] * b[16x8]; otherwise like multiply_128.
 template <int kTransposedB, int kTransposedA = 0>
 __device__ __forceinline__ void multiply_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
@@ -119,8 +119,8 @@ __device__ __forceinline__ void multiply_8(float (&d)[4], std::uint64_t a, std::
       : "l"(a), "l"(b), "r"(add), "n"(kTransposedA), "n"(kTransposedB));
 }
 
-// d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0. Transposed: the
-// operand has its 16 rows or columns of depth outermost.
+// Computes d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0.
+// Transposed: the operand's 16 rows or columns of depth are its outermost dimension.
 template <int kTransposedB, int kTransposedA = 0>
 __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
@@ -136,8 +136,8 @@ __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, st
       : "l"(a), "l"(b), "r"(add), "n"(kTransposedA), "n"(kTransposedB));
 }
 
-// d[64x256] (+)= a[64x16] * b[16x256]: first[64x128] and second[64x128] beside it. Otherwise the same; per product it
-// reads a once instead of twice.
+// Computes d[64x256] (+)= a[64x16] * b[16x256], where d is first[64x128] followed by second[64x128]. Otherwise like
+// multiply_128, but a is read once for all 256 columns.
 template <int kTransposedB, int kTransposedA = 0>
 __device__ __forceinline__ void multiply_256(float (&first)[64], float (&second)[64], std::uint64_t a, std::uint64_t b,
                                              int add) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ void multiply_256(float (&first)[64], float (&second)
 }
 #undef SOME_SUMS_64
 
-// The inverse of load_matrices: stores four 8x8 matrices from registers to shared memory.
+// Stores four 8x8 matrices from registers to shared memory: the inverse of load_matrices.
 __device__ __forceinline__ void store_matrices(std::uint32_t address, const std::uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
                "r"(registers[1]), "r"(registers[2]), "r"(registers[3])

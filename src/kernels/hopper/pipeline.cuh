@@ -1,5 +1,5 @@
-// A ring of stages in shared memory between a thread that has the copy engine fill them and the warps that multiply
-// (sm_90a only).
+// Ring buffer of stages in shared memory between a thread that fills them by TMA and the warps that multiply (sm_90a
+// only).
 #pragma once
 
 #include <type_traits>
@@ -10,17 +10,17 @@
 
 namespace some::cuda {
 
-// Bytes of shared memory for kStages stages of kBytes each, wherever it begins.
+// Bytes of shared memory for kStages stages of kBytes each, wherever the memory begins.
 template <int kStages, int kBytes>
 inline constexpr int stages_room = 1024 + kStages* kBytes + 2 * 8 * kStages;
 
-// Of a block that fills and uses a ring: one warpgroup, of which a single thread loads, and two that multiply.
+// Threads of a block that fills and uses a ring: one warpgroup, of which a single thread loads, and two that multiply.
 inline constexpr int ring_threads = 384;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// A stage is `full` once its data has arrived and `empty` once it has been used. Who fills them starts with parity 1,
-// who uses them with 0.
+// A stage is `full` once its data has arrived and `empty` once it has been used. The producer starts with parity 1, the
+// consumers with parity 0.
 template <int kStages, int kBytes>
 struct Stages {
   std::uint32_t data;
@@ -36,8 +36,8 @@ struct Stages {
       parity ^= 1;
     }
   }
-  // By one thread, before the others use them: a stage is full once `fillers` have filled it, and empty once `users`
-  // warps have released it.
+  // Initializes the barriers; called by one thread before the other threads use them. A stage is full once `fillers`
+  // have filled it, and empty once `users` warps have released it.
   __device__ void start(int fillers, int users) const {
     for (int i = 0; i < kStages; ++i) {
       barrier_start(full(i), fillers);
@@ -47,7 +47,7 @@ struct Stages {
   }
 };
 
-// After waiting for products: keeps the compiler from reading their sums any earlier.
+// Keeps the compiler from reading the sums of MMAs before the wait that precedes this call.
 template <int kCount>
 __device__ __forceinline__ void refine(float (&sums)[kCount]) {
 #pragma unroll
@@ -59,17 +59,19 @@ struct NothingElse {
   __device__ void operator()(const Arguments&...) const {}
 };
 
-// Multiplies `steps` stages: 64 rows of the left operand, from a_bytes / 2 * half of a stage on, by kBlocks blocks of
-// 128 columns, which lie behind a_bytes, one after another; transposed: as boxes of 64 columns. kWide: two blocks at a
-// time are one product, which reads the left operand once for both. Leaves the sums ready to be read. also: given 16
-// terms of the left operand, where their stage begins, which 16 of it these are, and whether others came before them;
-// may add products of its own. meanwhile: called once, with as many products under way as there may be.
+// Multiplies `steps` stages: 64 rows of the left operand, which start a_bytes / 2 * half into a stage, by kBlocks
+// blocks of 128 columns, which follow one another at a_bytes (if transposed, as boxes of 64 columns). Leaves the sums
+// ready to be read.
+// kWide: two blocks at a time are one MMA, which reads the left operand once for both.
+// also: called with 16 terms of the left operand, the address of their stage, their number in it, and whether other
+// terms came before them; may add MMAs of its own.
+// meanwhile: called once, with the maximum number of MMAs in flight.
 template <int kTransposed, bool kWide, int kBlocks, typename Ring, typename Also = NothingElse,
           typename Meanwhile = NothingElse>
 __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half, int lane,
                                                 const Also& also = {}, const Meanwhile& meanwhile = {}) {
   static_assert(!kWide || kBlocks % 2 == 0);
-  constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // from 16 terms to the next
+  constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // distance between two groups of 16 terms
   int previous = -1;
   for (int step = 0; step < steps; ++step) {
     barrier_wait(stage.full(stage.stage), stage.parity);
@@ -104,7 +106,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring
   for (auto& block : sums) refine(block);
 }
 
-// What a block of ring_threads does, from its start on: each is given its end of the ring. fill: what a second warp
+// Body of a block of ring_threads: initializes the ring and passes each role its end of it. fill: what a second warp
 // adds to each stage, if anything.
 template <typename Ring, typename Load, typename Multiply, typename Fill = NothingElse>
 __device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply,

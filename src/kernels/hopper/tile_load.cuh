@@ -1,4 +1,4 @@
-// How the grouped products on Hopper load their operands: stage sizes, and the copy engine's view of the matrices.
+// Operand loads of the grouped GEMMs on Hopper: stage sizes, and the TMA descriptors of the matrices.
 #pragma once
 
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
@@ -10,14 +10,14 @@ inline constexpr int block_columns = 128;
 inline constexpr int block_depth = 64;  // 128 bytes of bf16: one row of the 128-byte swizzle
 inline constexpr int a_bytes = tile_rows * block_depth * 2;
 inline constexpr int b_bytes = block_columns * block_depth * 2;
-// Of the factor that makes a low-rank correction's `low`, in tiles of 256 columns: a row for each rank of at most
-// eight.
+// Limits of the factor that computes `low` in a low-rank correction, in tiles of 256 columns: one row per rank, at most
+// eight ranks.
 inline constexpr int max_ranks = 8;
 inline constexpr int ranks_bytes = max_ranks * block_depth * 2;
 
-// How b's matrices are stored, and in which order their columns are loaded: as they are stored, or woven. The matrix
-// product leaves lane q of the four that share a row with columns 2q and 2q+1 of every eight. Woven, columns 8q+2t and
-// 8q+2t+1 of each 32 are loaded into these places of the t-th eight, so that a lane ends up with adjacent columns.
+// How b's matrices are stored, and in which order their columns are loaded: as stored, or woven. The MMA leaves lane q
+// of the four lanes that share a row with columns 2q and 2q+1 of every eight. Woven, columns 8q+2t and 8q+2t+1 of each
+// 32 are loaded into these places of the t-th eight, so that a lane ends up with adjacent columns.
 enum class Columns { rows, woven, transposed };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -35,7 +35,7 @@ __device__ __forceinline__ void load_matrix(const CUtensorMap* map_b, std::uint3
   }
 }
 
-// Brings what a backward epilogue will read into L2 while the product is being computed; each thread takes kRows rows.
+// Prefetches what a backward epilogue reads into L2 during the GEMM; each thread takes kRows rows.
 template <int kRows, int kStride>
 __device__ __forceinline__ void prefetch_result(const ProductArguments& arguments, const Tile& tile, int first_column,
                                                 int thread) {
@@ -51,8 +51,8 @@ __device__ __forceinline__ void prefetch_result(const ProductArguments& argument
 
 #endif
 
-// The driver function that describes a tensor to the copy engine. It is looked up at run time so that the program does
-// not link to the driver.
+// The driver function that creates a TMA descriptor. It is looked up at run time so that the program does not link to
+// the driver.
 using EncodeFunction = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                                     const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
                                     CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
@@ -84,14 +84,16 @@ CUtensorMap encode(const void* data, const cuuint64_t (&dims)[kDims], const cuui
   return map;
 }
 
-// A bf16 tensor [outer, rows, inner], read in boxes of box_rows x 64; whatever lies outside reads as zero.
+// Returns a descriptor of a bf16 tensor [outer, rows, inner], read in boxes of box_rows x 64; elements outside read as
+// zero.
 inline CUtensorMap describe(const void* data, std::int64_t inner, std::int64_t rows, std::int64_t outer, int box_rows) {
   const cuuint64_t x = static_cast<cuuint64_t>(inner), y = static_cast<cuuint64_t>(rows);
   return encode<3>(data, {x, y, static_cast<cuuint64_t>(outer)}, {x * 2, x * y * 2},
                    {64, static_cast<cuuint32_t>(box_rows), 1});
 }
 
-// A bf16 tensor [rows, inner], read in boxes of 128 rows x 64 with its row 32g + 8q + 2t + p as row 32g + 8t + 2q + p.
+// Returns a descriptor of a bf16 tensor [rows, inner], read in boxes of 128 rows x 64 with its row 32g + 8q + 2t + p as
+// row 32g + 8t + 2q + p.
 inline CUtensorMap describe_woven(const void* data, std::int64_t inner, std::int64_t rows) {
   const cuuint64_t x = static_cast<cuuint64_t>(inner);
   return encode<5>(data, {x, 2, 4, 4, static_cast<cuuint64_t>(rows / 32)}, {x * 2, 8 * x * 2, 2 * x * 2, 32 * x * 2},

@@ -1,4 +1,4 @@
-// The warpgroup's product of 64 rows and 64 columns (sm_90a only).
+// The warpgroup's MMA of 64 rows and 64 columns (sm_90a only).
 #pragma once
 
 #include "kernels/hopper/instructions.cuh"
@@ -16,10 +16,10 @@ namespace some::cuda {
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, " \
   "%24, %25, %26, %27, %28, %29, %30, %31}"
 
-// Sums of a tile: number 4n + 2h + c of a thread is row 16*warp + 8h + lane/4, column 8n + 2*(lane%4) + c.
+// Accumulator of a tile: number 4n + 2h + c of a thread is row 16*warp + 8h + lane/4, column 8n + 2*(lane%4) + c.
 using Sums = float[32];
 
-// d[64x64] (+)= a[64x16] * b[64x16]^T of bf16, both in shared memory.
+// Computes d[64x64] (+)= a[64x16] * b[64x16]^T of bf16, both in shared memory; d is overwritten if `add` is 0.
 __device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -27,7 +27,7 @@ __device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint6
       : SOME_SUMS_32(d)
       : "l"(a), "l"(b), "r"(add));
 }
-// The same of fp16.
+// Computes the same in fp16.
 __device__ __forceinline__ void multiply_64_halves(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
@@ -35,7 +35,7 @@ __device__ __forceinline__ void multiply_64_halves(Sums& d, std::uint64_t a, std
       : SOME_SUMS_32(d)
       : "l"(a), "l"(b), "r"(add));
 }
-// Of bf16 with a in registers, added to d. Transposed: b[16x64], with the 16 rows of depth outermost.
+// Computes d += a * b^T of bf16 with a in registers. Transposed: b[16x64], with the 16 rows of depth outermost.
 template <int kTransposedB>
 __device__ __forceinline__ void multiply_64(Sums& d, const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile(

@@ -1,5 +1,5 @@
-// Memory traffic: the matrix is read once, and written once where a result replaces it; the partial sums add a few per
-// cent.
+// Memory traffic: the matrix is read once, and written once if a result replaces it; the partial sums add a few
+// percent.
 #include <algorithm>
 #include <type_traits>
 
@@ -29,8 +29,8 @@ __device__ __forceinline__ void unpack(const Word<T, WIDTH>& word, float (&value
   }
 }
 
-// What is summed. `load` fetches what is needed at element `at`; `finish` computes the numbers to add, and writes
-// whatever else is to be written. They are separate so that the loads of several rows are in flight before anything is
+// Sources of the numbers to sum. `load` fetches the data of element `at`; `finish` computes the numbers to add and
+// writes any other results. They are separate so that the loads of several rows are in flight before anything is
 // written.
 template <typename T, int WIDTH_>
 struct Plain {
@@ -77,8 +77,8 @@ struct GeluBackward {
   }
 };
 
-// Block (x, y) sums the rows of chunk y in the 32*WIDTH columns from x*32*WIDTH on; each warp takes every eighth row.
-// partials: [chunks, columns], or null if only what `finish` writes is wanted.
+// Computes partial sums: block (x, y) sums the rows of chunk y in the 32*WIDTH columns starting at x*32*WIDTH; each
+// warp takes every eighth row. partials: [chunks, columns], or null if only what `finish` writes is needed.
 template <typename Source>
 __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std::int64_t rows, std::int64_t columns,
                                                               std::int64_t rows_per_chunk, float* partials) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std
   }
 }
 
-// The second stage of one sum, done by `blocks` blocks of 32 columns each.
+// The second stage of one sum, computed by `blocks` blocks of 32 columns each.
 struct Sum {
   const float* partials;
   float *target, *second;
@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
-// Sums whose second stage has been put off, so that many share one launch. The room for their partial sums is small
-// enough to stay in L2; when it is full, the second stages are launched. Every stream has its own.
+// Sums whose second stage is deferred, so that many share one launch. The buffer for their partial sums is small enough
+// to stay in L2; when it is full, the second stages are launched. Every stream has its own.
 struct DeferredSums {
   static constexpr int most = 96;
   static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
@@ -255,7 +255,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
     launch_behind(ctx, add_partials_kernel<1>, static_cast<unsigned>(sum.blocks), threads, 0, Sums<1>{{sum}});
     return;
   }
-  // Two sums with the same target must not run side by side.
+  // Two sums with the same target must not run concurrently.
   const bool twice = sums.adds_to(target) || sums.adds_to(second);
   if (twice) sums.launch(ctx);
   sums.waiting.sums[sums.count++] = sum;
@@ -268,7 +268,8 @@ void defer_sums(Context& ctx) {
   if (sums.room == nullptr) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
-    if (status != cudaStreamCaptureStatusNone) return;  // no memory can be allocated now, so nothing is put off
+    if (status != cudaStreamCaptureStatusNone)
+      return;  // no memory can be allocated during capture, so nothing is deferred
     sums.room = static_cast<float*>(some::cuda::allocate(*ctx.cuda, DeferredSums::room_floats * sizeof(float)));
   }
   sums.holding = true;
@@ -288,7 +289,7 @@ void drop_sums(Context& ctx) {
 
 namespace {
 
-// If target is null, only what the source writes is wanted.
+// Launches the sums. If target is null, only what the source writes is computed.
 template <typename Source>
 void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int64_t columns, float* target) {
   const int column_blocks = grid_for(columns, warp_size * Source::WIDTH);

@@ -1,5 +1,6 @@
-// Gradients that are sums over rows (of biases and norms) are computed in two stages. While a DeferSums exists, the
-// second may be put off, so that many layers share one launch; such gradients are complete only after its finish().
+// Deferred sums over rows. Gradients that are sums over rows (of biases and norms) are computed in two stages. While a
+// DeferSums exists, the second stage may be deferred, so that many layers share one launch; such gradients are complete
+// only after its finish().
 #pragma once
 
 #include "runtime/op.h"
@@ -8,10 +9,10 @@ namespace some {
 
 SOME_OP(void, defer_sums, (Context & ctx), (ctx))
 SOME_OP(void, finish_sums, (Context & ctx), (ctx))
-SOME_OP(void, drop_sums, (Context & ctx), (ctx))  // does not fail: nothing waits and nothing is held any more
+SOME_OP(void, drop_sums, (Context & ctx), (ctx))  // does not fail: discards deferred sums and stops deferring
 
-// If something fails before finish(), what was put off is dropped: nobody will ask for it, and it must not be mixed
-// with later sums.
+// Defers sums during its lifetime. If something fails before finish(), deferred sums are discarded: their result is no
+// longer needed, and they must not be mixed with later sums.
 class DeferSums {
  public:
   explicit DeferSums(Context& ctx) : ctx_(ctx) { defer_sums(ctx_); }

@@ -1,4 +1,4 @@
-// The CPU finishes every sum where it is made.
+// The CPU finishes every sum immediately, so nothing is deferred.
 #include "kernels/reduce/deferred_sums.h"
 
 namespace some::cpu {

@@ -1,6 +1,6 @@
-// Sums in two levels, because one key (the padding token, a popular expert) may own most of the rows. The sorted list
-// is cut into chunks of equal length. A key that lies within one chunk is summed there; one that extends over several
-// leaves a partial sum in each, and a second kernel adds these up. Every row is read once.
+// Computes segment sums in two levels, because one key (the padding token, a popular expert) may own most of the rows.
+// The sorted list is split into chunks of equal length. A key that lies within one chunk is summed there; a key that
+// extends over several chunks leaves a partial sum in each, and a second kernel adds these up. Every row is read once.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/reduce/segment_sums.h"
 
@@ -15,8 +15,9 @@ struct Jobs {
   SegmentSums of[max_segment_sums];
 };
 
-// Block (x, y) handles chunk x of sum y. partials: [sums, chunks, 2, d]; entry 0 is the sum for a key that continues
-// from the previous chunk (and may continue in the next), entry 1 for a key that begins here and continues in the next.
+// First level: block (x, y) sums chunk x of sum y. partials: [sums, chunks, 2, d]; entry 0 is the sum for a key that
+// continues from the previous chunk (and may continue in the next), entry 1 for a key that begins here and continues in
+// the next.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     chunk_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
@@ -78,8 +79,8 @@ __global__ void __launch_bounds__(threads)
 constexpr int span_threads = 256;
 constexpr int span_warps = span_threads / warp_size;
 
-// Block (x, y, z) checks whether a key of sum z begins in chunk x and continues beyond it; if so, it adds up the key's
-// partial sums in share y of the columns, each warp taking every eighth partial sum.
+// Second level: block (x, y, z) checks whether a key of sum z begins in chunk x and continues beyond it. If so, it adds
+// up the key's partial sums in part y of the columns, each warp taking every eighth partial sum.
 template <int WIDTH>
 __global__ void __launch_bounds__(span_threads)
     span_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(span_threads)
   if (end >= count) return;
   const std::int32_t key = keys[end - 1], next = keys[end], before = begin > 0 ? keys[begin - 1] : -1;
   if (key >= keys_end || next != key || before == key) return;
-  // To find how far it continues, every thread looks at the first key of another chunk.
+  // To find how far the key continues, every thread looks at the first key of another chunk.
   int last_chunk = static_cast<int>(blockIdx.x), more = span_threads;
   while (more == span_threads) {
     const std::int64_t place = (static_cast<std::int64_t>(last_chunk) + 1 + threadIdx.x) * chunk_length;
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(span_threads)
   }
 }
 
-// A block reads and writes the targets of its keys one after another, so that short lists are cut into short chunks.
+// Returns the chunk length. A block reads and writes the targets of its keys one after another, so short lists are
+// split into short chunks.
 int chunk_length_of(std::int64_t count) {
   if (count <= 16384) return together;
   return count > 32768 ? max_in_chunk : max_in_chunk / 2;

@@ -1,5 +1,5 @@
-// Radix sorts from CUB, which is part of the CUDA toolkit, on scratch memory. In a file of its own because it takes
-// long to compile.
+// Radix sorts from CUB, which is part of the CUDA toolkit, on scratch memory. In a separate file because it takes long
+// to compile.
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/reduce/segment_sums.h"

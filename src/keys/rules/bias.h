@@ -1,6 +1,6 @@
-// Balance of the load (spec 4.10): each expert has a number that is added to its score when experts are chosen, and for
-// nothing else. It rises where an expert was chosen less than its fair share of the step, and falls where more. A share
-// that is off by no more than the slack is left alone: a router that wants to prefer some experts may, within bounds.
+// Loss-free load-balancing bias (spec 4.10): each expert has a bias that is added to its score for top-k selection
+// only. It rises if the expert was chosen less than the uniform load in this step, and falls if more. Deviations up to
+// balance_slack are ignored, so that a router may prefer some experts within bounds.
 #pragma once
 
 #include "core/anneal.h"
@@ -10,7 +10,7 @@ namespace some {
 
 struct BiasRule : Rule<BiasRule> {
   struct Settings {
-    double balance_rate = 0.0;  // 0: there are no such numbers
+    double balance_rate = 0.0;  // 0: no bias
     double balance_slack = 0.0;
     Anneal balance_anneal;
     bool use_balance = true;
@@ -21,7 +21,7 @@ struct BiasRule : Rule<BiasRule> {
     bool operator==(const Plan&) const = default;
   };
   struct State {
-    Tensor choice_bias;  // [E] master; empty without balance_rate. It stays in force while use_balance is off
+    Tensor choice_bias;  // [E] master; empty without balance_rate. Still applied while use_balance is off
   };
   template <typename T>
   struct Memory {
@@ -34,7 +34,8 @@ struct BiasRule : Rule<BiasRule> {
   static bool idle(const Settings& settings) { return !(settings.balance_rate > 0.0); }
   static void declare(SettingList<Settings>& list);
   static void check(const KeySettings& settings, int layers);
-  // What is learnt late can no longer follow a choice that changes, so the rate may fall as the learning rate does.
+  // The rate may be annealed like the learning rate: late in training, parameters can no longer follow changing
+  // choices.
   static Plan plan(const Settings& settings, const UpdateTime& time) {
     return {settings.use_balance ? settings.balance_rate * settings.balance_anneal.at(time.progress) : 0.0,
             settings.balance_slack};
@@ -57,8 +58,8 @@ struct BiasRule : Rule<BiasRule> {
 
   SOME_HD static bool surveys(const Plan& plan) { return plan.rate > 0.0; }
 
-  // The counts are whole numbers below 2^53: exact in any order. An expert has less than its share where E times its
-  // count is below the sum of all.
+  // The counts are integers below 2^53: exact in any order. An expert is below the uniform load if E times its count is
+  // below the sum of all counts.
   template <typename Layer, typename Lanes>
   SOME_HD static void survey(const Layer& layer, const Lanes& lanes) {
     const Plan& plan = layer.plan;

@@ -1,4 +1,4 @@
-// The longest way a key may move in one update (spec 4.5).
+// Limits the distance that a key moves in one update (spec 4.5).
 #pragma once
 
 #include "keys/rules/rule.h"
@@ -21,7 +21,7 @@ struct ClipRule : Rule<ClipRule> {
   SOME_HD static void finish(const K& key) {
     const Plan& plan = key.layer.plan;
     if (!(plan.longest > 0.0)) return;
-    const auto* before = key.layer.keys + key.expert * key.layer.size;  // as it was before 4.3
+    const auto* before = key.layer.keys + key.expert * key.layer.size;  // before attraction (4.3)
     const double moved = sqrt(key.lanes.sum(
         key.layer.size, [&](std::int64_t j) { return (key.row[j] - before[j]) * (key.row[j] - before[j]); }));
     if (moved <= plan.longest) return;

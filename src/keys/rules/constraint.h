@@ -1,4 +1,4 @@
-// The length of keys (spec 4.6), before decay or after it.
+// Constrains the length of keys (spec 4.6), before or after decay.
 #pragma once
 
 #include "keys/rules/rule.h"
@@ -40,7 +40,7 @@ struct ConstraintRule : Rule<ConstraintRule> {
   }
 };
 
-// Its second place in the table, for constraint_order = "last".
+// Second entry in the table, for constraint_order = "last".
 struct ConstraintLast : Rule<ConstraintLast> {
   template <typename K>
   SOME_HD static void finish(const K& key) {

@@ -1,6 +1,6 @@
-// Keys of little-used experts shrink (spec 4.7): delta. Little used is below theta, a quantile of the usages above 0 or
-// a fixed number. Of n used experts sorted upwards the quantile q is at place q*(n-1), linear between neighbours;
-// nothing decays when none is used.
+// Shrinks keys of little-used experts (spec 4.7): delta. An expert is little used if its usage is below theta, a fixed
+// number or a quantile of the usages above 0. For n used experts in ascending order, the quantile q is at index
+// q*(n-1), interpolated linearly. Nothing decays if no expert is used.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ struct DecayRule : Rule<DecayRule> {
     double delta = 0.001;
     bool use_delta = true;
     double theta_percentile = 0.05;
-    double theta = -1.0;  // at least 0: in place of the quantile
+    double theta = -1.0;  // at least 0: used instead of the quantile
     std::int64_t decay_warmup = 400;
     bool operator==(const Settings&) const = default;
   };
@@ -26,7 +26,7 @@ struct DecayRule : Rule<DecayRule> {
   };
   template <typename T>
   struct Memory {
-    double* theta;  // [3]: what survey() finds, and the two usages it lies between
+    double* theta;  // [3]: theta, computed by survey(), and the two usages it lies between
   };
   static constexpr const char* name = "delta";
   static constexpr const char* words = "decay";
@@ -50,7 +50,7 @@ struct DecayRule : Rule<DecayRule> {
     if (!surveys(plan)) return;
     const std::int64_t used = lanes.count(layer.experts, [&](std::int64_t e) { return layer.usage[e] > 0; });
     if (used == 0) {
-      if (lanes.first()) layer.theta[0] = 0.0;  // no usage lies below it
+      if (lanes.first()) layer.theta[0] = 0.0;  // no usage is below it
       return;
     }
     const double place = fmin(fmax(plan.percentile, 0.0), 1.0) * static_cast<double>(used - 1);
@@ -65,7 +65,7 @@ struct DecayRule : Rule<DecayRule> {
       between[0] = usages[static_cast<std::size_t>(low)];
       between[1] = usages[static_cast<std::size_t>(high)];
     } else {
-      // An expert's place is how many stand before it.
+      // An expert's index is the number of experts that come before it.
       lanes.each(layer.experts, [&](std::int64_t e) {
         const auto mine = layer.usage[e];
         if (!(mine > 0)) return;

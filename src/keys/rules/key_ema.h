@@ -1,4 +1,4 @@
-// Routing by a running mean of the keys (spec 4.8): average <- key_ema * average + (1 - key_ema) * K.
+// Routes by a running mean of the keys (spec 4.8): average <- key_ema * average + (1 - key_ema) * K.
 #pragma once
 
 #include "keys/rules/rule.h"
@@ -7,7 +7,7 @@ namespace some {
 
 struct KeyEmaRule : Rule<KeyEmaRule> {
   struct Settings {
-    double key_ema = 0.0;  // 0: route by the keys themselves
+    double key_ema = 0.0;  // 0: route by the keys directly
     bool operator==(const Settings&) const = default;
   };
   struct Plan {

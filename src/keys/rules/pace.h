@@ -1,4 +1,4 @@
-// Which layers learn, when, and from which positions (spec 4, the switches).
+// Selects which layers are updated, when, and from which positions (spec 4, the switches).
 #pragma once
 
 #include <vector>
@@ -15,12 +15,12 @@ struct PaceRule : Rule<PaceRule> {
     bool operator==(const Settings&) const = default;
   };
   struct Plan {
-    bool learns = true;  // otherwise the layer is only counted
+    bool learns = true;  // false: choices of the layer are counted, but nothing is updated
     double fraction = 1.0;
     RandomStream stream;  // of this step and layer
     bool operator==(const Plan&) const = default;
 
-    // position: the number of the row among the step's positions.
+    // position: index of the row among the step's positions.
     SOME_HD bool takes_part(std::int64_t position) const {
       return fraction >= 1.0 || static_cast<double>(stream.uniform(static_cast<std::uint64_t>(position))) < fraction;
     }
@@ -28,7 +28,7 @@ struct PaceRule : Rule<PaceRule> {
   static void declare(SettingList<Settings>& list);
   static void check(const KeySettings& settings, int layers);
   static Plan plan(const Settings& settings, const UpdateTime& time);
-  // Whether sums are collected and keys updated in this step at all.
+  // True if sums are collected and keys updated in this step.
   static bool due(const Settings& settings, std::int64_t step) { return step % settings.update_every == 0; }
 };
 

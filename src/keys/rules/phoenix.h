@@ -1,7 +1,8 @@
-// Rebirth of keys that have shrunk away (spec 4.9). The dead keys, by rising expert number, take the sampled positions,
-// by rising priority; nobody is reborn where there are fewer positions than dead keys. A reborn key's running mean
-// starts over at the new key, otherwise the expert would be found at the old place for as long as the mean remembers
-// it. KeyState::counts: [0] += keys reborn, [1] += keys found dead, [2] = these of this update.
+// Phoenix: rebirth of dead keys (spec 4.9), whose length fell below a threshold. The dead keys, in ascending expert
+// order, take the queries of the sampled positions, in ascending priority; nothing is reborn if there are fewer
+// positions than dead keys. The running mean of a reborn key restarts at the new key; otherwise routing would find the
+// expert at its old place for as long as the mean remembers it. KeyState::counts: [0] += reborn keys, [1] += dead keys,
+// [2] = dead keys of this update.
 #pragma once
 
 #include "keys/rules/key_ema.h"
@@ -9,8 +10,8 @@
 
 namespace some {
 
-// Of the positions that took part, the E with the smallest priority are sampled. In [0, INT64_MAX - 1]; of equal ones
-// the earlier position wins. From blocks that uniform() does not use.
+// Returns the random priority of a position, in [0, INT64_MAX - 1]; the E participating positions with the smallest
+// priorities are sampled, ties go to the earlier position. Uses Philox blocks that uniform() does not use.
 SOME_HD inline std::int64_t sample_priority(const RandomStream& stream, std::int64_t position) {
   const Philox block = philox(stream.key, static_cast<std::uint64_t>(position), 1);
   const std::uint64_t bits = (static_cast<std::uint64_t>(block.v[1]) << 32 | block.v[0]) >> 1;
@@ -31,7 +32,7 @@ struct PhoenixRule : Rule<PhoenixRule> {
   };
   template <typename T>
   struct Memory {
-    double* lengths;  // [E], of the stored keys
+    double* lengths;  // [E]: lengths of the stored keys
   };
   static void declare(SettingList<Settings>& list);
   static void check(const KeySettings& settings, int layers);

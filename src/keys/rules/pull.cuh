@@ -1,4 +1,4 @@
-// The pull between keys on the GPU (spec 4.4), from the snapshot `moved`.
+// Peer pull on the GPU (spec 4.4), from the snapshot `moved`.
 #pragma once
 
 #include "kernels/cuda/toolkit.cuh"
@@ -6,10 +6,11 @@
 
 namespace some::cuda {
 
-constexpr int pull_experts = 8;  // moved together by a block, so that each peer's row is read once for all of them
+constexpr int pull_experts = 8;  // per block, so that each peer's row is read once for all of them
 constexpr int pull_columns = 128;
 
-// A block of pull_columns threads moves experts `first` to first + 7, in the columns from column_block * 128 on.
+// Moves experts `first` to first + 7, in the columns from column_block * 128 on. Called by a block of pull_columns
+// threads.
 __device__ inline void pull_peers(const UpdatedLayer<float>& layer, double factor, int first, int column_block,
                                   double* shared) {
   __shared__ double weights[pull_columns][pull_experts];

@@ -1,6 +1,6 @@
-// The pull between keys of experts chosen together (spec 4.4): beta. The one rule in which keys act on one another: it
-// reads all keys as they are when each has moved by itself, and has code of its own for each device (rule_pull_cpu.h,
-// rule_pull.cuh).
+// Peer pull between keys of experts chosen together (spec 4.4): beta. The only rule in which keys affect each other: it
+// reads all keys as they are after their own movement, and is implemented separately for each device
+// (keys/rules/pull_cpu.h, keys/rules/pull.cuh).
 #pragma once
 
 #include <vector>
@@ -18,16 +18,16 @@ struct PullRule : Rule<PullRule> {
     bool use_beta = true;
     BetaInertia beta_inertia = BetaInertia::min;
     Anneal beta_anneal;
-    std::vector<double> beta_layer_scale;  // one number per layer (study D1); empty: 1 everywhere
+    std::vector<double> beta_layer_scale;  // one factor per layer (study D1); empty: 1 everywhere
     bool operator==(const Settings&) const = default;
   };
   struct Plan {
-    double beta = 0;  // of this layer, now; 0: nothing is pulled
+    double beta = 0;  // for this layer and step; 0: no pull
     BetaInertia inertia = BetaInertia::min;
     bool operator==(const Plan&) const = default;
 
     SOME_HD bool acts() const { return beta != 0.0; }
-    // Of a pair chosen together `count` times, whose experts have these usages.
+    // Returns the weight of a pair of experts chosen together `count` times, with these usages.
     SOME_HD double weight(double factor, std::int32_t count, double usage, double other) const {
       const double mine = 1.0 + usage, theirs = 1.0 + other;
       return factor * count * beta / (inertia == BetaInertia::min ? fmin(mine, theirs) : fmax(mine, theirs));

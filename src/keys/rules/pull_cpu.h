@@ -1,4 +1,4 @@
-// The pull between keys on the CPU.
+// Peer pull on the CPU.
 #pragma once
 
 #include <utility>
@@ -8,7 +8,8 @@
 
 namespace some {
 
-// Of expert e: reads all rows `from`, writes row e of `to`. sum_f w (K[f] - K[e]) = sum_f w K[f] - (sum_f w) K[e].
+// Pulls expert e: reads all rows of `from`, writes row e of `to`. sum_f w (K[f] - K[e]) = sum_f w K[f] - (sum_f w)
+// K[e].
 template <typename Layer>
 void pull_peers(const Layer& layer, double factor, std::int64_t e, const double* from, double* to) {
   const PullRule::Plan& plan = layer.plan;

@@ -1,24 +1,24 @@
-// What a rule of the key update is (spec 4). A rule is a struct X derived from Rule<X>; it stands in files of its own,
-// keys/rule_NAME.h and .cc, and in the table of keys/rules/rules.h, and nowhere else. It declares
+// Interface of a rule of the key update (spec 4). A rule is a struct X derived from Rule<X>. It has its own files,
+// keys/rules/NAME.h and .cc, and one entry in the table of keys/rules/rules.h; nothing else registers it. It declares
 //
 //   Settings  its members of KeySettings, with their defaults; declare() gives each its name, range and words, and
-//             check() refuses what cannot be. Recipes, fixtures and messages follow.
-//   Plan      the numbers of one update of one layer. plan() makes them of the settings and the time; what runs on
-//             either device sees the plan and never the settings or the time. A recorded step is played again only
-//             where every plan is equal (train/step.h), so that a rule cannot be given a stale number.
-//   needs()   which sums of a step it reads, so that others are not collected.
-//   State     tensors it keeps from update to update; tensors() names them for checkpoints.
-//   Memory    where a running update finds those tensors, and scratch memory.
+//             check() rejects invalid values. Recipes, fixtures and messages follow from them.
+//   Plan      the numbers of one update of one layer, computed by plan() from the settings and the time. Code on the
+//             devices sees only the plan. A CUDA graph of a step is replayed only if every plan is equal
+//             (train/step.h), so that a rule cannot receive a stale number.
+//   needs()   the sums of a step that it reads; the others are not collected.
+//   State     tensors that it keeps between updates; tensors() names them for checkpoints.
+//   Memory    pointers to those tensors, and to scratch memory, during an update.
 //
-// and computes in one or more hooks, in this order, rules in the order of the table. The same code runs on the CPU and
-// on the GPU (`lanes`: the threads that share a key), in double precision between tensors of type T:
+// and computes in one or more hooks, called in this order, with the rules in table order. The same code runs on the CPU
+// and on the GPU (`lanes`: the threads that share a key), in double precision between tensors of type T:
 //
-//   count(key)    one lane: numbers of an expert, from the step's counts
+//   count(key)    one lane: per-expert numbers, from the step's counts
 //   move(key)     key.row, from the sums of the key's own choices
-//   survey(layer) once a layer, about all experts; where surveys(plan)
-//   finish(key)   key.row, when all keys have moved and what they do to one another (keys/rules/pull.h) is done
-//   settle(key)   when key.row is stored as the new key, rounded
-//   after(key)    when all keys are stored; where acts_after(plan)
+//   survey(layer) once per layer, over all experts; if surveys(plan)
+//   finish(key)   key.row, after all keys have moved and peer pull (keys/rules/pull.h) is done
+//   settle(key)   after key.row is stored as the new key, rounded
+//   after(key)    after all keys are stored; if acts_after(plan)
 #pragma once
 
 #include <cmath>
@@ -27,7 +27,7 @@
 #include "core/random.h"
 #include "runtime/context.h"
 
-// On a GPU, keeps the loads of four iterations of a loop in flight.
+// On a GPU, keeps the loads of four loop iterations in flight.
 #if defined(__CUDA_ARCH__)
 #define SOME_UNROLL_4 _Pragma("unroll 4")
 #else
@@ -43,30 +43,30 @@ namespace some {
 
 struct KeySettings;  // keys/settings.h
 
-// Below this a vector is not made longer (spec 3.2).
+// Lower bound of a norm that a vector is divided by (spec 3.2).
 inline constexpr double kSmallestLength = 1e-12;
 
-// When an update happens.
+// Time of an update.
 struct UpdateTime {
   std::uint64_t seed = 0;
   int layer = 0;
   std::int64_t step = 0;    // of the run, from 0
-  std::int64_t update = 1;  // which of the layer's updates this is, from 1: s of spec 4.1
+  std::int64_t update = 1;  // index of this update of the layer, from 1: s of spec 4.1
   double progress = 0;      // of the run, from 0 to 1
 };
 
-// Sums of a step that are collected only for rules that read them. Counts, gates and positions always are.
+// Sums of a step that are collected only if a rule reads them. Counts, gates and positions always are.
 struct Needs {
   bool query_sums = false;  // Q[e,i]
   bool together = false;    // C[e,f]
-  bool sample = false;      // queries of positions drawn at random
+  bool sample = false;      // queries of randomly sampled positions
   bool operator==(const Needs&) const = default;
 };
 inline Needs operator|(const Needs& a, const Needs& b) {
   return {a.query_sums || b.query_sums, a.together || b.together, a.sample || b.sample};
 }
 
-// The CPU: one lane does all of a key.
+// On the CPU one lane does all the work of a key.
 struct OneLane {
   static constexpr bool serial = true;
   SOME_HD bool first() const { return true; }
@@ -88,13 +88,13 @@ struct OneLane {
   }
 };
 
-// A key in the middle of an update. A lane only ever touches its own columns of `row`, so that nothing waits between
-// two hooks.
+// A key during an update. A lane only touches its own columns of `row`, so no synchronization is needed between two
+// hooks.
 template <typename Layer, typename Lanes>
 struct Key {
   const Layer& layer;  // UpdatedLayer (keys/update.h)
   Lanes lanes;
-  double factor;  // on every sum of the step (spec 4.2, flux); otherwise 1
+  double factor;  // applied to every sum of the step (spec 4.2, flux); otherwise 1
   std::int64_t expert;
   double* row;
 
@@ -106,7 +106,7 @@ struct Key {
   }
 };
 
-// What a rule need not declare itself. (A template, so that the empty parts of two rules are two types.)
+// Defaults for everything a rule need not declare. (A template, so that empty parts of two rules are different types.)
 template <typename Self>
 struct Rule {
   struct Settings {
@@ -119,12 +119,12 @@ struct Rule {
   template <typename T>
   struct Memory {};
 
-  // A rule that adaptation can name and switch on by itself (`some adapt --rules`): its name, what it does, and the
-  // member of its Settings that switches it.
+  // For rules that adaptation can switch on separately (`some adapt --rules`): name, description, and the member of
+  // Settings that switches it.
   static constexpr const char* name = nullptr;
   static constexpr const char* words = nullptr;
   static constexpr auto switched = nullptr;
-  // Whether it has no effect under these settings even where it is switched on.
+  // True if it has no effect under these settings even when switched on.
   template <typename Settings>
   static bool idle(const Settings&) {
     return false;
@@ -141,10 +141,10 @@ struct Rule {
   static Needs needs(const Settings&) {
     return {};
   }
-  // Adds to the state what the settings ask for and it lacks, and drops the rest. keys: [E, size], to start from.
+  // Adds missing tensors that the settings require, and drops the rest. keys: [E, size], initial values.
   template <typename Settings, typename State>
   static void make_state(const Settings&, const Tensor& /*keys*/, State&) {}
-  // Calls visit(name in checkpoints, tensor) for what there is.
+  // Calls visit(name in checkpoints, tensor) for existing tensors.
   template <typename State, typename Visit>
   static void tensors(State&, Visit&&) {}
   template <typename T, typename State, typename Plan>

@@ -1,5 +1,5 @@
-// The table of rules. What runs over all rules is made from it: the settings (keys/settings.h), the plan of an update,
-// the state of a key store, and the hooks in the order of the table, which is the order of spec 4.
+// The table of rules. Everything that iterates over rules is generated from it: the settings (keys/settings.h), the
+// plan of an update, the state of a key store, and the hooks. The order of the table is the order of spec 4.
 #pragma once
 
 #include "keys/rules/attraction.h"
@@ -64,9 +64,9 @@ struct RuleList {
 using Rules = RuleList<UsageRule, AttractionRule, PullRule, ClipRule, ConstraintRule, DecayRule, ConstraintLast,
                        KeyEmaRule, PhoenixRule, BiasRule, PaceRule>;
 
-// All numbers of one layer's sums and update in one step. A default one counts every position and nothing else.
+// All numbers of one layer's sums and update in one step. The default plan counts every position and does nothing else.
 struct KeyPlan : Rules::Plans {
-  Needs needs;  // the sums to be collected
+  Needs needs;  // sums to be collected
   bool operator==(const KeyPlan&) const = default;
 };
 

@@ -1,4 +1,4 @@
-// Usage and mass of the experts (spec 4.2): how often each was chosen, and with what weight.
+// Usage and mass of the experts (spec 4.2): choices, and gate-weighted choices.
 #pragma once
 
 #include "keys/rules/rule.h"
@@ -24,9 +24,9 @@ struct UsageRule : Rule<UsageRule> {
     return {settings.usage == Usage::flux, settings.ema_decay, 1.0 - settings.ema_decay};
   }
 
-  // On every sum of the step: E/(P k) for flux, otherwise 1. E / (sum of all counts) is the same number, and stays
-  // right while topk_warmup routes by fewer than k choices. The counts are whole numbers below 2^53: exact in any
-  // order.
+  // Returns the factor on every sum of the step: E/(P k) for flux, otherwise 1. Computed as E / (sum of all counts),
+  // which is the same number and remains right while topk_warmup routes by fewer than k choices. The counts are
+  // integers below 2^53: exact in any order.
   template <typename Layer, typename Lanes>
   SOME_HD static double factor(const Layer& layer, const Lanes& lanes) {
     const Plan& plan = layer.plan;
@@ -36,7 +36,7 @@ struct UsageRule : Rule<UsageRule> {
     });
   }
 
-  // Rounded before they are used.
+  // Both are rounded before later rules read them.
   template <typename K>
   SOME_HD static void count(const K& key) {
     const Plan& plan = key.layer.plan;

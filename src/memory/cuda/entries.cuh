@@ -1,5 +1,5 @@
-// The rules of memory/entries.h for a slot whose entries one warp holds in its registers. Thread by thread, every step
-// of those rules is a read from memory that the next step waits for; a warp looks at all entries at once.
+// The operations of memory/entries.h for a slot whose entries one warp holds in registers. A single thread would wait
+// for a memory read in every step; a warp examines all entries at once.
 #pragma once
 
 #include "kernels/cuda/toolkit.cuh"
@@ -9,7 +9,7 @@
 namespace some::cuda {
 
 struct WarpEntries {
-  static constexpr int each = static_cast<int>(max_values / warp_size);  // entries of a lane: lane, lane + 32, ...
+  static constexpr int each = static_cast<int>(max_values / warp_size);  // entries per lane: lane, lane + 32, ...
   static constexpr int none = static_cast<int>(max_values);
   std::int32_t value[each];
   float tally[each];
@@ -65,7 +65,7 @@ struct WarpEntries {
  private:
   __device__ static int at(int i) { return i * warp_size + static_cast<int>(threadIdx.x) % warp_size; }
 
-  // The first entry of which holds(i) is true in its lane, or none.
+  // Returns the first entry for which holds(i) is true in its lane, or none.
   template <typename Holds>
   __device__ __forceinline__ static int first_where(const Holds& holds) {
     int first = none;
@@ -77,7 +77,7 @@ struct WarpEntries {
     return first;
   }
 
-  // Those of the other that are the I-th of their lanes.
+  // Takes the other slot's entries that are the I-th of their lanes.
   template <int I>
   __device__ __forceinline__ void take_some(const WarpEntries& other) {
     static_assert(each == 2);
@@ -94,7 +94,7 @@ struct WarpEntries {
     if (same == none) {
       place = first_where([&](int i) { return at(i) < count && value[i] < 0; });
       if (place == none) {
-        unsigned least = __float_as_uint(INFINITY);  // tallies are not negative: they have the order of their bits
+        unsigned least = __float_as_uint(INFINITY);  // counts are not negative, so they are ordered like their bits
 #pragma unroll
         for (int i = 0; i < each; ++i) least = min(least, __float_as_uint(tally[i]));
         least = __reduce_min_sync(full_warp, least);

@@ -1,4 +1,4 @@
-// Positions of a window that change the same thing, on the GPU.
+// Groups positions of a window that change the same slot or partition, on the GPU.
 #pragma once
 
 #include "memory/cuda/store.cuh"
@@ -8,18 +8,17 @@ namespace some::cuda {
 
 constexpr int max_words = static_cast<int>(max_window / warp_size);
 
-// A group of positions that must be handled together: `members`, in their order. The block of the first does all the
-// work.
+// Positions that are processed together, in order: `members`. The block of the first member does all the work.
 struct Group {
   struct Shared {
-    unsigned words[max_words];  // a bit for every position
+    unsigned words[max_words];  // one bit per position
     std::uint16_t members[max_window];
   };
   static_assert(max_words <= threads && max_window <= 65536);
   const std::uint16_t* members;
   int count;
 
-  // Collects the positions for which `same` holds; returns whether t is the first of them. All threads must call it.
+  // Collects the positions for which `same` holds; returns true if t is the first of them. All threads must call it.
   template <typename Same>
   __device__ bool collect(Shared& shared, int t, int positions, const Same& same) {
     bool earlier = false;
@@ -47,7 +46,7 @@ struct Group {
     __syncthreads();
     return true;
   }
-  // add(add(sum, value of the first member), value of the second) and so on, several values being on their way at once.
+  // Returns add(add(sum, value of the first member), value of the second) and so on, with several loads in flight.
   template <typename Value, typename Add>
   __device__ float sum(float sum, const Value& value, const Add& add) const {
     constexpr int together = 8;

@@ -1,5 +1,5 @@
-// How model and memory are mixed, on the GPU. The steps of the mixture depend on one another, so one warp takes them,
-// on a stream of its own beside the lessons.
+// The mixture of model and memory on the GPU. Each step depends on the previous one, so a single warp computes all
+// steps, on its own stream concurrently with the updates.
 #include "memory/cuda/search.cuh"
 #include "memory/mixture.h"
 
@@ -9,18 +9,19 @@ namespace {
 constexpr int shares_of_one = static_cast<int>(shares_each);
 __constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
 
-// 1 / x to one unit in the last place, for x that is neither denormal nor so large that this would be. What is off in
-// one step of a mixture is made good in the next, whose weights are divided by their own sum.
+// 1 / x to one unit in the last place, for x that is neither denormal nor so large that 1 / x is. Errors do not
+// accumulate: the next step divides the weights by their own sum.
 __device__ __forceinline__ float reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
   return result;
 }
 
-// One block. Its first warp, of which every LANES lanes do the same, one per sharpness, goes through the positions one
-// after another. All its lanes go the same way, and a step waits for as little as can be: whatever does not depend on
-// earlier positions is done by all threads. So are exponentials and logarithms; and the probabilities of a position are
-// made larger by a power of two (the exponent of the largest), which keeps sums far from what cannot be divided by.
+// One block. Its first warp processes the positions one after another; every LANES lanes compute the same, one lane per
+// sharpness. All lanes follow the same control flow, and the sequential part is as short as possible: everything that
+// does not depend on earlier positions is computed by all threads, including exponentials and logarithms. The
+// probabilities of a position are scaled by a power of two (the exponent of the largest), which keeps sums away from
+// values that cannot be divided by.
 constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
         const float factor = kept * reciprocal(sum);
 #pragma unroll
         for (int j = 0; j < shares_of_one; ++j) weight[j] = learns ? fmaf(factor, part[j], given) : weight[j];
-        answer[i] = sum;  // of all lanes the same
+        answer[i] = sum;  // the same in all lanes
       }
     }
     __syncthreads();
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
   }
 }
 
-// Calls launch(kernel, arguments...) with the kernel for so many sharpnesses.
+// Calls launch(kernel, arguments...) with the kernel for this number of sharpnesses.
 template <typename Launch>
 void launch_mix(const Launch& launch, const MemorySettings& settings, const Matches& found, const Tensor& targets,
                 Tensor& shares, Tensor& nll) {
@@ -109,7 +110,7 @@ void launch_mix(const Launch& launch, const MemorySettings& settings, const Matc
     run(mix_kernel<8>);
 }
 
-// A second stream, and where each waits for the other.
+// A second stream, and the events with which the streams wait for each other.
 struct Side {
   cudaStream_t stream = nullptr;
   cudaEvent_t searched = nullptr, mixed = nullptr;
@@ -117,7 +118,7 @@ struct Side {
   Side() {
     int least = 0, greatest = 0;
     SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));  // as that of the lessons
+    SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest));  // as for updates
     SOME_CUDA_CHECK(cudaEventCreateWithFlags(&searched, cudaEventDisableTiming));
     SOME_CUDA_CHECK(cudaEventCreateWithFlags(&mixed, cudaEventDisableTiming));
   }
@@ -128,7 +129,7 @@ struct Side {
     if (mixed != nullptr) cudaEventDestroy(mixed);
     if (searched != nullptr) cudaEventDestroy(searched);
     if (stream != nullptr) cudaStreamDestroy(stream);
-    cudaGetLastError();  // a destructor cannot report it
+    cudaGetLastError();  // clears the error: a destructor cannot report it
   }
 };
 

@@ -1,13 +1,13 @@
-// Looking into parts on the GPU: which query looks where, and the product of each part's keys with the queries that
-// look into it. When the queries of a window look into nearly every part, every key is read from memory once and
-// multiplied with only a few queries, so memory bounds the speed of the product.
+// Searching partitions on the GPU: which query searches which partition, and the products of each partition's keys with
+// its queries. If the queries of a window search nearly every partition, every key is read from memory once and
+// multiplied with only a few queries, so the product is memory-bound.
 #include "kernels/reduce/segment_sums.h"
 #include "memory/cuda/store.cuh"
 
 namespace some::cuda {
 namespace {
 
-// One block per part.
+// One block per partition: normalizes its centroid.
 __global__ void __launch_bounds__(threads) directions_kernel(const float* centres, float* directions, int d) {
   after_whole_previous();
   __shared__ float partial[warp_size];
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(threads) directions_kernel(const float* centre
   for (int c = threadIdx.x; c < d; c += threads) directions[row + c] = centres[row + c] * inverse;
 }
 
-// One block per row chooses the nearest parts, one after another. near: [rows, parts].
+// One block per row selects the nearest partitions, one after another. near: [rows, parts].
 __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int parts, int look, std::int32_t* looked) {
   after_whole_previous();
   extern __shared__ float left[];  // [parts]
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int 
   }
 }
 
-// Numbers the pairs and gives each the part as its sort key; those that look nowhere come last.
+// Numbers the pairs, with the partition as the sort key; pairs without a partition come last.
 __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* looked, std::int64_t count,
                                                         std::int32_t parts, std::int32_t* keys, std::int32_t* pairs) {
   after_whole_previous();
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* look
   pairs[i] = static_cast<std::int32_t>(i);
 }
 
-// From the sorted pairs: the place of each pair, and where each part begins.
+// Computes from the sorted pairs the place of each pair and the first visit of each partition.
 __global__ void __launch_bounds__(threads)
     places_kernel(const std::int32_t* keys, const std::int32_t* pairs, std::int64_t count, std::int32_t parts,
                   std::int32_t* place, std::int32_t* begin) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count) place[pairs[i]] = static_cast<std::int32_t>(i);
   if (i > parts) return;
-  std::int64_t low = 0, high = count;  // searches the first pair whose part is not below i
+  std::int64_t low = 0, high = count;  // binary search for the first pair whose partition is >= i
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
     if (keys[middle] < i)
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(threads)
   begin[i] = static_cast<std::int32_t>(low);
 }
 
-// A block takes 128 slots of a part and goes through the part's visits, 16 at a time; each thread has 4 slots and 2
-// visits.
+// A block takes 128 slots of a partition and loops over the partition's visits, 16 at a time; each thread has 4 slots
+// and 2 visits.
 constexpr int tile_slots = 128, tile_visits = 16, tile_depth = 32;
 static_assert(threads == 256);
 

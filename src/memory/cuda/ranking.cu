@@ -1,13 +1,14 @@
-// A lesson's hits and who gives way to its births, where there are few slots, and heirs found by a product: three
-// kernels of a lesson in two. What others write meanwhile is not read: hits move keys while slots are ranked, so what
-// slots leave is copied beside the product that looks for their heirs, and usages are written elsewhere first.
+// Matches, eviction order and merge targets of an update with few slots, in two kernels instead of three. The kernels
+// read nothing that is written concurrently: matches move keys while slots are ranked. The content of evicted slots is
+// therefore copied concurrently with the product that finds their merge targets, and new usages are first written to a
+// separate array.
 #include "memory/cuda/update.cuh"
 
 namespace some::cuda {
 namespace {
 
-// The order in which slots give way, by usage and then by slot, as far as they do. A block counts for 16 slots how many
-// come before them: for a few thousand slots these are fewer steps, one after another, than a sort has.
+// Computes the eviction order, by usage and then by slot, as far as it is needed. Each block ranks 16 slots by counting
+// how many come before them: for a few thousand slots this has fewer sequential steps than a sort.
 constexpr int ranked_each = 16, ranked_tile = 4096;
 __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked, int block,
                                      uint4 (&tile)[ranked_tile / 4]) {
@@ -18,9 +19,9 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
   const int own = block * ranked_each, mine_at = own + lane % ranked_each, half = threadIdx.x / ranked_each;
   const int there = min(mine_at, candidates - 1);
   const float used_before = lesson.usage[there];
-  // One that is hit meanwhile holds something before and after.
+  // A slot that is matched concurrently is non-empty before and after.
   const float own_count = static_cast<const volatile float*>(lesson.counts)[there];
-  auto* const hits = reinterpret_cast<unsigned*>(tile);  // of the slots of the tile, before their usage takes its place
+  auto* const hits = reinterpret_cast<unsigned*>(tile);  // matches per slot of the tile; its usage follows
   if (threadIdx.x < ranked_each) own_hits[threadIdx.x] = 0;
   std::int32_t sum = 0;
   unsigned mine = 0;
@@ -55,7 +56,7 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
     for (int i = 0; i < fours; ++i) {
       const int at = i * threads + static_cast<int>(threadIdx.x), m = first + 4 * at;
       const uint4 found = tile[at];
-      // Those that are none come last.
+      // Slots beyond the end come last.
       const auto used = [&](int slot, float usage, unsigned times) {
         return slot < candidates ? __float_as_uint(lesson.used(usage, static_cast<int>(times))) : 0xFFFFFFFFu;
       };
@@ -66,7 +67,7 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
     // Half a warp compares its slots with 32 others at a time.
     for (int at = half * warp_size; at < ranked_tile && first + at < candidates; at += halves * warp_size) {
       const uint4* others = tile + at / 4;
-      const int apart = mine_at - (first + at);  // of the others those below this number come first among equals
+      const int apart = mine_at - (first + at);  // among equals, the slots below this index come first
       if (apart >= 0 && apart < warp_size) {
         for (int i = 0; i < warp_size; ++i)
           sum += reinterpret_cast<const unsigned*>(others)[i] < mine + (i < apart ? 1u : 0u);
@@ -100,7 +101,7 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
   if (threadIdx.x == 0) *legacy.rows = rows;
 }
 
-// Blocks that rank slots, and behind them one for each position that may have hit.
+// The first blocks rank slots; after them, one block per position applies matches.
 __global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, Legacy legacy, Ranked ranked) {
   after_whole_previous();
   __shared__ union {
@@ -114,12 +115,12 @@ __global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, 
     take_hits(lesson, block - ranking, shared.together, nullptr);
 }
 
-// Of a window's rows about half are left, so that more of them in a block would not all be used.
+// About half of a window's positions evict a slot, so larger blocks would not be fully used.
 using LeftTile = HalvesProduct<2>;
-constexpr int copiers = 8;  // blocks that copy, for the rows of each block
+constexpr int copiers = 8;  // blocks that copy, per block of rows
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// A warp copies what a slot leaves; and all of them the usage of all slots.
+// Each warp copies the content of evicted slots; all of them together copy the usage of all slots.
 __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
                                             int copier) {
   constexpr int copying = LeftTile::threads / warp_size, rows_each = LeftTile::rows / copiers;
@@ -135,7 +136,7 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
     legacy.copy(lesson, j, slot, ranked.usage);
     const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
     float* to = legacy.keys + static_cast<std::int64_t>(j) * lesson.d;
-    // All numbers are on their way at once: one by one each store would hold up the next load.
+    // All loads are issued at once; otherwise each store would delay the next load.
     constexpr int together = 16;
     for (int base = lane; base < lesson.d; base += together * warp_size) {
       float next[together];
@@ -150,8 +151,8 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
 }
 #endif
 
-// Raises legacy.nearest to the nearest slot below `slots` that is not closed, for what each slot leaves. `tiles` blocks
-// in a row do that; those behind them, where there are any, copy it. halves: of the keys.
+// Raises legacy.nearest to the nearest slot below `slots` that is not closed, for each evicted slot. The first `tiles`
+// blocks of each row do this; the blocks after them, if any, copy the content. halves: of the keys.
 __global__ void __launch_bounds__(LeftTile::threads)
     heirs_by_product_kernel(Lesson lesson, Legacy legacy, Ranked ranked, const __half* halves, int slots, int tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

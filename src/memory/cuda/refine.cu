@@ -1,4 +1,4 @@
-// How a memory settles, on the GPU: one block per position for those that move in.
+// k-means refinement on the GPU: one block per position that is inserted.
 #include "kernels/cuda/launch.cuh"
 #include "memory/cuda/grouping.cuh"
 #include "memory/entries.h"
@@ -6,7 +6,7 @@
 namespace some::cuda {
 namespace {
 
-// Settling: a store whose keys are sums of queries.
+// The store that a refinement pass builds, whose keys are sums of queries.
 struct Draft {
   float *keys, *entry_counts;
   std::int32_t* values;
@@ -29,7 +29,7 @@ Draft draft_of(Store& store) {
           static_cast<int>(store.entries())};
 }
 
-// One block per position: the first position with a home brings all that have it, in their order.
+// One block per position: the first position of a slot inserts all positions of that slot, in order.
 __global__ void __launch_bounds__(threads)
     move_in_kernel(Draft draft, const float* queries, const std::int32_t* targets, const long long* places,
                    const std::int32_t* assigned_slots) {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(threads)
   for (int i = 0; i < group.count; ++i) entries.meet(targets[group.members[i]], places[group.members[i]]);
 }
 
-// One block per part: the sum of what came to its slots.
+// One block per partition: sums the keys of its slots.
 __global__ void __launch_bounds__(threads)
     sums_of_parts_kernel(Draft draft, float* centres, std::int64_t partition_size) {
   after_whole_previous();
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// One block per slot.
+// One block per slot: normalizes the key, and computes count and usage.
 __global__ void __launch_bounds__(threads) keys_of_sums_kernel(Draft draft, float* counts, float* usage) {
   after_whole_previous();
   __shared__ float partial[warp_size];

@@ -1,30 +1,30 @@
-// Scores of rows with keys, all of them. The product has the precision of fp32 on the tensor cores: a number of at most
-// 1 is split into two of 11 bits each, and the three products of these that matter are added up. Numbers are split on
-// their way; those that stay the same for many products can be split before (memory/cuda/split_keys.cuh).
+// Products of rows and all keys with fp32 precision on the tensor cores: each number of at most 1 is split into two
+// numbers of 11 bits, and the three significant products of these are added. Numbers are split while they are loaded;
+// operands of many products can be split in advance (memory/cuda/split_keys.cuh).
 #include "memory/cuda/split_keys.cuh"
 
 namespace some::cuda {
 namespace {
 
-constexpr int product_depth = 32;  // of a sum on the tensor cores
+constexpr int product_depth = 32;  // columns per accumulation on the tensor cores
 
-// A block multiplies some rows with 64 slots, and keeps the scores in its registers; a warp has 16 rows and the slots
-// of one of GROUPS groups.
+// A block multiplies ROWS rows with 64 slots and keeps the scores in registers; a warp has 16 rows and the slots of one
+// of GROUPS groups.
 template <int ROWS, int GROUPS>
 struct Product {
   static constexpr int threads = ROWS / 16 * GROUPS * warp_size;
-  static constexpr int eights = product_slots / GROUPS / 8;  // slots of a warp, in eights
-  static constexpr int lines = ROWS + product_slots;         // of rows, and behind them of keys
-  // A stage has twice the columns that tensor cores add up (product_depth: they cut off the ends of their sums, so
-  // these are added as all numbers are): half as many steps, and twice the bytes on their way meanwhile.
+  static constexpr int eights = product_slots / GROUPS / 8;  // slots per warp, in groups of eight
+  static constexpr int lines = ROWS + product_slots;         // rows, followed by keys
+  // A stage has twice the columns of one tensor core accumulation (product_depth; tensor cores truncate their sums, so
+  // these are added with ordinary fp32 additions). This halves the number of steps and doubles the bytes in flight.
   static constexpr int columns = 2 * product_depth;
-  static constexpr int stride = columns + 8;  // 8: the eight lines of a matrix lie in different banks
+  static constexpr int stride = columns + 8;  // + 8: the eight lines of a matrix are in different banks
   struct Stage {
     __half high[lines][stride], low[lines][stride];
   };
   static constexpr int shared_bytes = 2 * sizeof(Stage);
 
-  // Of the scores that a thread has, [n][2 * half + i] belongs to this row and this slot of the block.
+  // Row and slot, within the block, of the thread's score [n][2 * half + i].
   __device__ static int row_of(int half) {
     const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
     return warp / GROUPS * 16 + 8 * half + lane / 4;
@@ -34,14 +34,14 @@ struct Product {
     return warp % GROUPS * 8 * eights + 8 * n + 2 * (lane % 4) + i;
   }
 
-  // rows [row_count, d], keys [slots, d]; scores of rows and slots that are none are those of others. d is a multiple
-  // of 4. All threads must call it, and may use the shared memory again when it returns.
+  // Multiplies rows [row_count, d] with keys [slots, d]; scores of rows and slots beyond the end are undefined. d must
+  // be a multiple of 4. All threads must call it, and may reuse the shared memory when it returns.
   __device__ static void multiply(unsigned char* shared, const float* rows, const float* keys, int first_row,
                                   int first_slot, int row_count, int slots, int d, float (&scores)[eights][4]) {
     constexpr int fours = columns / 4, apart = threads / fours, brought = lines / apart;
     static_assert(lines % apart == 0 && ROWS % apart == 0);
     auto* const stages = reinterpret_cast<Stage*>(shared);
-    // A thread brings four columns of several lines, and splits them on their way.
+    // Each thread loads four columns of several lines and splits them.
     const int own_line = static_cast<int>(threadIdx.x) / fours, column = static_cast<int>(threadIdx.x) % fours * 4;
     const float* from[brought];
 #pragma unroll
@@ -84,7 +84,7 @@ struct Product {
   }
 
  private:
-  // Numbers of at most 1. What is left of them is made larger, so that it does not get lost below the smallest half.
+  // Splits numbers of at most 1. The remainder is scaled up, so that it does not underflow in fp16.
   static constexpr float low_scale = 2048.0f;
   struct Split {
     __half2 high, low;
@@ -111,14 +111,14 @@ struct Product {
         const int row = warp_row + lane % 16, row_at = c + lane / 16 * 8;
         load_matrices(row_high, shared_address(stage.high[row] + row_at));
         load_matrices(row_low, shared_address(stage.low[row] + row_at));
-        // 16 slots: the two matrices of the first eight, then those of the others.
+        // 16 slots: the two matrices of the first eight, then those of the second eight.
 #pragma unroll
         for (int n = 0; n < eights / 2; ++n) {
           const int line = ROWS + warp_slot + 16 * n + lane / 16 * 8 + lane % 8, at = c + lane / 8 % 2 * 8;
           load_matrices(key_high[n], shared_address(stage.high[line] + at));
           load_matrices(key_low[n], shared_address(stage.low[line] + at));
         }
-        // Products that do not wait for one another, three times.
+        // Independent products, three times.
         const auto each = [](auto& to, const auto& row, const auto& key) {
 #pragma unroll
           for (int n = 0; n < eights; ++n)

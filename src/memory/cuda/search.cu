@@ -1,6 +1,6 @@
-// The search on the GPU. Where every row meets every slot it is one kernel that multiplies queries and keys, and adds
-// up in its registers what the slots say, 64 slots at a time, and a small one that puts these sums together: the scores
-// are never written. Otherwise one block per position reduces its row of scores.
+// The search on the GPU. If every row is compared with every slot, one kernel multiplies queries and keys and
+// accumulates the weights in registers, 64 slots at a time, so that scores are never written to memory; a second, small
+// kernel combines the partial sums. Otherwise one block per position reduces its row of scores.
 #include "memory/cuda/search.cuh"
 #include "memory/cuda/split_keys.cuh"
 
@@ -14,14 +14,14 @@ __global__ void __launch_bounds__(threads)
   if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
 }
 
-// What is accumulated over the parts of the store, each [kinds, T].
+// Sums accumulated over the store, each [kinds, T].
 struct Gathered {
   float *shift, *all, *matching;
 };
 
-// One block per position adds its scores with some slots to what was gathered from earlier ones, if there are any. Each
-// warp finishes one sharpness. SEVERAL: slots can hold several tokens. KINDS: of sharpnesses at most. KEPT: slots of a
-// thread that it keeps in its registers; if it has more, it reads them twice.
+// One block per position adds its scores with a range of slots to the sums of earlier ranges, if any. Each warp
+// finishes one sharpness. SEVERAL: slots can hold several tokens. KINDS: maximum number of sharpnesses. KEPT: slots per
+// thread kept in registers; with more slots per thread they are read twice.
 template <bool SEVERAL, int KINDS, int KEPT>
 __global__ void __launch_bounds__(threads, 2)
     search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// What a row hears from some slots of the store: `level`, the highest score, and for each sharpness the weights of all
-// of them, relative to that score, and what they say of the target. In memory a record is a few numbers in a row, in
-// groups of four.
+// Partial result of a row for a range of slots: `level`, the highest score, and for each sharpness the sum of all
+// slots' weights relative to that score and the part of the sum that predicts the target. In memory a record is a
+// sequence of numbers, padded to a multiple of four.
 template <int KINDS>
 struct Heard {
   static constexpr int numbers = (1 + 2 * KINDS + 3) / 4 * 4;
@@ -191,9 +191,9 @@ struct Heard {
 };
 
 using HeardTile = HalvesProduct<4>;
-constexpr int max_tiles = 256;  // side by side; a block takes several where there are more
+constexpr int max_tiles = 256;  // in the grid; with more tiles a block processes several
 
-// What is known of a block's slots, in shared memory behind the product's. Entries of -1 hold nothing.
+// Data of a block's slots, in shared memory after the product's. Entries of -1 are free.
 struct SharedSlots {
   float *mass, *counts;  // [product_slots]
   std::int32_t* values;  // [entries, product_slots]
@@ -209,7 +209,7 @@ struct SharedSlots {
         entry_counts(reinterpret_cast<float*>(values + count * product_slots)),
         entries(count) {}
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // They come while other work is done; all threads call both.
+  // Loads asynchronously, concurrently with other work; all threads must call both.
   __device__ void bring(const Held& held, const float* masses, int first, int end) const {
     const auto bring_one = [](auto* to, const auto* from, bool there) {
       asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)), "l"(from),
@@ -237,7 +237,7 @@ struct SharedSlots {
     copy_async_wait<0>();
     __syncthreads();
   }
-  // Of a slot's entry: what part of the slot it is. A slot of one token is wholly of it.
+  // Returns an entry's fraction of its slot: 1 if slots hold one token.
   __device__ float share(int entry, int slot) const {
     return entries == 1 ? 1.0f : entry_counts[entry * product_slots + slot] / fmaxf(counts[slot], 1.0f);
   }
@@ -245,7 +245,7 @@ struct SharedSlots {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-// exp2 to 2 units in the last place, and 0 for what would be denormal: weights that small are as good as none.
+// exp2 to 2 units in the last place. Denormal results become 0: such weights are negligible.
 __device__ __forceinline__ float power_of_two(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
@@ -253,10 +253,10 @@ __device__ __forceinline__ float power_of_two(float x) {
 }
 #endif
 
-// heard: [rows, gridDim.x] records. nearest: [rows], 0 at first, is raised to the nearest slot that holds the row's
-// target, packed; the highest of them is the same in whatever order they come. rows, keys: in halves. For 256 rows,
-// 4,096 slots and a width of 512, 64 blocks bring 42 MB from L2 for 3.2 GFLOP, which is 8 us of the tensor cores of so
-// many multiprocessors; measured 23: one wave of blocks that each begin, multiply and finish.
+// heard: [rows, gridDim.x] records. nearest: [rows], initially 0, is raised to the nearest slot that holds the row's
+// target, packed; the maximum does not depend on the order. rows, keys: in halves. For 256 rows, 4,096 slots and a
+// width of 512, 64 blocks load 42 MB from L2 for 3.2 GFLOP, which takes the tensor cores of 64 multiprocessors 8 us;
+// measured 23: one wave of blocks that each load, multiply and finish.
 template <int KINDS>
 __global__ void __launch_bounds__(HeardTile::threads)
     heard_kernel(const __half* rows, const __half* keys, int row_count, int slots, int d, Held held,
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
   for (int half = 0; half < 2; ++half) {
     const int row = first_row + Tile::row_of(half);
     const std::int32_t asked = row < row_count ? targets[row] : -1;
-    target[half] = asked < 0 ? -2 : asked;  // a free entry is not what it looks for
+    target[half] = asked < 0 ? -2 : asked;  // must not match free entries
   }
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int first_slot = tile * product_slots;
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
         product_shared, [&](int row) { return rows + static_cast<std::int64_t>(row) * 2 * d; }, keys, first_row,
         first_slot, row_count, slots, d, score);
     shared.wait();
-    // Of the slot, the entry that holds the row's target, a byte for each of a thread's scores.
+    // Index of the entry that holds the row's target, one byte per score of the thread.
     static_assert(max_values < 255);
     constexpr unsigned none = 255;
     unsigned entry[Tile::eights];
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
         for (int n = 0; n < Tile::eights; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            // Of empty slots, whose mass is 0, the score may be higher, and all may be empty.
+            // Empty slots, whose mass is 0, may have a higher score, and all slots may be empty.
             const float behind = fminf((score[4 * n + 2 * half + i] - highest) * factor, 0.0f);
             const float weight = mass[n][i] * power_of_two(behind);
             now.all[s] += weight;
@@ -363,12 +363,12 @@ __global__ void __launch_bounds__(HeardTile::threads)
       }
       now.write(to);
     }
-    if (tile + static_cast<int>(gridDim.x) < tiles) __syncthreads();  // before the next slots are brought
+    if (tile + static_cast<int>(gridDim.x) < tiles) __syncthreads();  // before the next slots are loaded
   }
 #endif
 }
 
-// One warp per row puts together what it heard.
+// One warp per row combines its records.
 template <int KINDS>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const float* heard, int records, const std::int32_t* targets, Sharpnesses sharpness, int positions,

@@ -1,4 +1,4 @@
-// What the search over a store, settling and a trace's weights share on the GPU.
+// Code shared by search, refinement and slot_weights on the GPU.
 #pragma once
 
 #include <functional>
@@ -21,8 +21,8 @@ inline Sharpnesses sharpnesses(const MemorySettings& settings) {
   return out;
 }
 
-// What each slot counts for beside its nearness, [reach]: its count to a power, and 0 where it is empty. In the arena,
-// or the counts themselves.
+// Returns the weight of each slot apart from its key, [reach]: a power of its count, and 0 for empty slots. In the
+// arena, or the counts themselves.
 const float* masses(Context& ctx, const Store& store, const MemorySettings& settings);
 
 __device__ __forceinline__ float block_highest(float value, float* shared) {
@@ -37,7 +37,7 @@ __device__ __forceinline__ float block_highest(float value, float* shared) {
   return value;
 }
 
-// The slots as the search reads them.
+// The slots as read by the search.
 struct Held {
   const float *counts, *entry_counts;
   const std::int32_t* values;
@@ -49,14 +49,14 @@ struct Held {
     parts_of(slot, slot + 1, token, part);
     return part[0];
   }
-  // What share of some slots, `threads` apart, belongs to a token, if slots can hold several tokens. Those from `end`
-  // on have none. Many entries are on their way from memory at once.
+  // Computes a token's fraction of each of COUNT slots, `threads` apart, if slots can hold several tokens. 0 for slots
+  // from `end` on. Many loads are in flight at once.
   template <int COUNT>
   __device__ void parts_of(std::int64_t slot, std::int64_t end, std::int32_t token, float (&part)[COUNT]) const {
     static_assert(COUNT <= 32);
     constexpr int together = 2;
     int entry[COUNT];
-    unsigned open = 0;  // a bit for every slot whose entries may still hold the token
+    unsigned open = 0;  // one bit per slot whose entries may still hold the token
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       if (slot + i * threads < end) open |= 1u << i;
@@ -75,7 +75,7 @@ struct Held {
 #pragma unroll
         for (int e = 0; e < together; ++e) {
           if ((open >> i & 1u) != 0 && value[e][i] == token) entry[i] = j + e;
-          if (value[e][i] < 0 || value[e][i] == token) open &= ~(1u << i);  // free entries stand behind the others
+          if (value[e][i] < 0 || value[e][i] == token) open &= ~(1u << i);  // free entries come after the others
         }
       }
     }
@@ -92,18 +92,18 @@ inline Held held_by(const Store& store) {
           static_cast<int>(store.entries())};
 }
 
-// The result for an empty store: homes or nearest, products, and said [kinds, T]; the last may be null.
+// Writes the result for an empty store: assigned or nearest slots, products, and said [kinds, T], which may be null.
 void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
                   unsigned long long* near);
 
-// A search whose found.near is there for what the context is given next. Everything else that is found is there when
-// what is returned, where there is anything, was called with a stream that waits for the context's: it puts it together
-// from memory that was taken from the arena.
+// Starts a search. found.near is available to work queued next on the context. If the returned function is not empty,
+// the other results are available after it was called with a stream that waits for the context's stream; it combines
+// partial sums in arena memory, which must stay valid until then.
 using PutTogether = std::function<void(cudaStream_t)>;
 PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                          const Tensor& targets, Matches& found);
 
-// Calls work(scores, begins, last) with the scores of all rows with the slots they look into, some slots at a time.
+// Calls work(scores, begins, last) with the scores of all rows and the slots they search, a range of slots at a time.
 template <typename Work>
 void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows, std::int64_t count,
                 const Work& work) {

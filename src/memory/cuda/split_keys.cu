@@ -1,10 +1,10 @@
-// Rows of numbers as the products of memory/cuda/split_keys.cuh take them.
+// Splits rows of numbers into halves for the products of memory/cuda/split_keys.cuh.
 #include "memory/cuda/split_keys.cuh"
 
 namespace some::cuda {
 namespace {
 
-// 8 bytes a number: 4 are read and 4 written.
+// 8 bytes per number: 4 read and 4 written.
 __global__ void __launch_bounds__(threads) halves_kernel(const float* numbers, std::int64_t count, int d, __half* to) {
   after_whole_previous();
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count;
@@ -26,10 +26,10 @@ Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows) {
 
 void split_windows(Context& ctx, const Store& store, const Tensor& queries, std::span<const Rows> windows,
                    std::vector<Matches>& found) {
-  // Where parts are divided, slots get other numbers.
+  // Splitting partitions renumbers slots.
   if (windows.empty() || store.parts() > 1 || !uses_halves(ctx, store)) return;
   const Tensor all = in_halves(ctx, queries, queries.dim(0));
-  // Slots that are born meanwhile lie behind those that are now, and more are looked at than are born.
+  // Slots inserted meanwhile come after the current ones, and the search range grows by at most this.
   std::int64_t most = store.reach;
   for (const Rows& window : windows) most += window.end - window.begin + reach_grain;
   const Tensor keys = in_halves(ctx, store.keys, std::min(store.slots(), most));

@@ -1,7 +1,7 @@
-// The product of rows and keys on Hopper's tensor cores, with the precision of fp32, where both were split before into
-// two numbers of 11 bits each: the three products of these that matter are added up. It is a small product that other
-// work waits for, or waits beside: what counts is how much of the GPU it takes for how long. Its limit is the way from
-// L2 to a multiprocessor, so that a block has many rows, and a few blocks do it all.
+// GEMM of rows and keys on Hopper's tensor cores with fp32 precision. Each operand was split before into two numbers of
+// 11 bits; the three significant products of these are added. The product is small, and other work waits for it or runs
+// concurrently: it should occupy as little of the GPU for as short a time as possible. It is limited by the bandwidth
+// from L2 to a multiprocessor, so a block has many rows and a few blocks do all the work.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,10 +11,10 @@
 
 namespace some::cuda {
 
-constexpr int product_slots = 64;  // of a block of a product
+constexpr int product_slots = 64;  // per block of a product
 
-// In halves, a row of d numbers of at most 1 is 2 d halves: of every 32 numbers first what is near them, then what is
-// left. They are made larger, so that what is left does not get lost below the smallest half.
+// Splits a number of a row. In halves, a row of d numbers of at most 1 takes 2 d fp16 numbers: for every 32 numbers,
+// first their fp16 roundings, then the remainders. All are scaled up, so that remainders do not underflow in fp16.
 constexpr int halves_together = 32;
 constexpr float halves_scale = 16.0f;
 __device__ __forceinline__ void write_halves(__half* row, int column, float number) {
@@ -24,46 +24,45 @@ __device__ __forceinline__ void write_halves(__half* row, int column, float numb
   to[0] = near;
   to[halves_together] = __float2half_rn(scaled - __half2float(near));
 }
-// As tensors they are i32 [rows, d].
+// Such tensors have type i32 and shape [rows, d].
 inline __half* halves(const Tensor& tensor) { return tensor ? reinterpret_cast<__half*>(ints(tensor)) : nullptr; }
 
-// Whether products with the keys of a store are made in halves: not where there are so many slots that halves of them
-// all would take too much memory.
+// True if products with the keys of a store use halves. Stores with very many slots do not: the halves would take too
+// much memory.
 constexpr std::int64_t max_in_halves = std::int64_t{1} << 18;
 inline bool uses_halves(const Context& ctx, const Store& store) {
   return ctx.cuda->major == 9 && store.keys.dim(1) % halves_together == 0 && store.slots() <= max_in_halves;
 }
-// Some of a tensor's rows in halves, on the arena.
+// Returns a tensor's first rows in halves, in the arena.
 Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows);
 
-// A warpgroup has 64 rows; their scores with a block's 64 slots stay in its registers.
+// A warpgroup has 64 rows; their scores with a block's 64 slots stay in registers.
 template <int GROUPS>
 struct HalvesProduct {
   static constexpr int rows = 64 * GROUPS, threads = 128 * GROUPS, lines = rows + product_slots;
   static constexpr int line_bytes = 128, stage_bytes = lines * line_bytes, stages = 4;
-  static constexpr int shared_bytes = stages * stage_bytes + 1024;  // 1024: what they must be aligned to
-  static constexpr int eights = product_slots / 8;                  // slots, in eights
+  static constexpr int shared_bytes = stages * stage_bytes + 1024;  // 1024: their alignment
+  static constexpr int eights = product_slots / 8;                  // slots, in groups of eight
 
-  // Of the scores that a thread has, [4 n + 2 half + i] belongs to this row and this slot of the block.
+  // Row and slot, within the block, of the thread's score [4 n + 2 half + i].
   __device__ static int row_of(int half) {
     const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
     return warp * 16 + 8 * half + lane / 4;
   }
   __device__ static int slot_of(int n, int i) { return 8 * n + 2 * (static_cast<int>(threadIdx.x) % 4) + i; }
-  // Of dynamic shared memory, where there is room for something else behind the product's.
+  // Returns the dynamic shared memory after the part that the product uses.
   __device__ static unsigned char* behind(unsigned char* shared) { return shared + shared_bytes; }
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  // row(i): where the halves of row i of row_count are; keys: halves of all slots. Scores of rows and slots that are
-  // none are those of others. All threads must call it, and may use the shared memory again when all of them have
-  // returned.
+  // row(i): address of the halves of row i < row_count; keys: halves of all slots. Scores of rows and slots beyond the
+  // end are undefined. All threads must call it, and may reuse the shared memory when all of them have returned.
   template <typename Row>
   __device__ static void multiply(unsigned char* shared, const Row& row, const __half* keys, int first_row,
                                   int first_slot, int row_count, int slots, int d, cuda::Sums& sums) {
     constexpr int sixteens = line_bytes / 16, apart = threads / sixteens, brought = lines / apart;
     static_assert(lines % apart == 0 && rows % apart == 0 && apart % 8 == 0);
     const std::uint32_t begin = (shared_address(shared) + 1023u) & ~1023u;
-    // A thread brings the same 16 bytes of several lines.
+    // Each thread loads the same 16 bytes of several lines.
     const int own_line = static_cast<int>(threadIdx.x) / sixteens, sixteen = static_cast<int>(threadIdx.x) % sixteens;
     const __half* from[brought];
 #pragma unroll
@@ -99,7 +98,7 @@ struct HalvesProduct {
       const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes);
       const std::uint64_t a = matrix_place(stage + group * 64 * line_bytes, 8 * line_bytes, 16),
                           b = matrix_place(stage + rows * line_bytes, 8 * line_bytes, 16);
-      // Tensor cores cut off the ends of their sums, so only these few are added up there.
+      // Tensor cores truncate their sums, so only these few terms are accumulated there.
       cuda::Sums some;
       products_fence();
       constexpr int sixteen_columns = 32 >> 4, left = 64 >> 4;
@@ -122,10 +121,10 @@ struct HalvesProduct {
 #endif
 };
 
-// Whether a block of this GPU has room for so much shared memory. Small GPUs have less than products want.
+// True if a block of this GPU can use this much shared memory. On small GPUs products do not fit.
 inline bool fits(const Context& ctx, int shared) { return shared <= ctx.cuda->max_shared; }
 
-// A kernel that wants much shared memory.
+// Launches a kernel that needs much shared memory.
 template <typename Kernel, typename... Arguments>
 void launch_product(Context& ctx, Kernel* kernel, dim3 blocks, int threads, int shared, Arguments&&... arguments) {
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));

@@ -1,7 +1,7 @@
 // The memory on the GPU, all in fp32. For a window of T positions and M slots: the product of queries and keys (2 T M d
-// operations, memory/product_cuda.cuh), which adds up what the slots say (memory/cuda/search.cu); and one block per
-// position for the lesson (memory/cuda/update.cu). If slots leave what they hold to heirs, a second product compares
-// their keys with all keys. Nothing is read back in between.
+// FLOPs) with the sums of weights (memory/cuda/search.cu), and one block per position for the update
+// (memory/cuda/update.cu). With merge-on-evict, a second product compares the keys of evicted slots with all keys.
+// Nothing is read back in between.
 #include "memory/cuda/search.cuh"
 
 namespace some::cuda {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const 
   }
 }
 
-// The same if a row looks into some parts only: scores [visits, part size].
+// The same if a row searches only some partitions: scores [visits, part size].
 __global__ void __launch_bounds__(threads)
     part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach, Visits visits,
                         Sharpnesses sharpness, const float* say) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(threads)
   const int size = visits.partition_size, row = blockIdx.x;
   float* result = weights + row * reach;
   for (std::int64_t m = threadIdx.x; m < reach; m += threads) result[m] = 0.0f;
-  // Calls work(slot, score) for this thread's slots in every part the row looks into.
+  // Calls work(slot, score) for this thread's slots in every partition the row searches.
   const auto each = [&](auto work) {
     for (int i = 0; i < visits.look; ++i) {
       const Scores part{scores, 0, size, visits};
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(threads)
   });
   highest = block_highest(highest, partial);
   if (!(highest > -INFINITY)) return;
-  __syncthreads();  // another thread may have set the zero that this one adds to
+  __syncthreads();  // another thread may have written the zero that this one adds to
   for (int s = 0; s < sharpness.count; ++s) {
     const float sharp = sharpness.of[s], shift = sharp * highest;
     float all = 0.0f;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Settling: one block per position, like search_kernel; the slot that suits best of those considered so far.
+// Refinement: one block per position, like search_kernel; keeps the best slot so far.
 __global__ void __launch_bounds__(threads)
     homes_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
                  std::int32_t* assigned_slots, float* suits) {
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(threads)
     for (int m = threadIdx.x; m < scores.width; m += threads) {
       if (!(held.counts[first + m] > 0.0f)) continue;
       const float part = held.part_of(first + m, target);
-      if (held.entries == 1 && !(part > 0.0f)) continue;  // it could not keep another token
+      if (held.entries == 1 && !(part > 0.0f)) continue;  // it cannot hold another token
       mine.consider({row[m] + of_token * part, first + m});
     }
   }

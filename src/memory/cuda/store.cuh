@@ -1,4 +1,4 @@
-// What the search and the lesson share on the GPU.
+// Code shared by search and update on the GPU.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -11,22 +11,22 @@ namespace some::cuda {
 constexpr float shortest = 1e-12f;
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
-constexpr std::int64_t slots_at_once = 8192;  // scores exist for at most this many slots at a time
-constexpr std::int64_t reach_grain = 64;      // a store's reach is a multiple of this: widths of matrix products are
+constexpr std::int64_t slots_at_once = 8192;  // scores are stored for at most this many slots at a time
+constexpr std::int64_t reach_grain = 64;  // a store's reach is a multiple of this, and so are widths of matrix products
 
-// A slot, or -1 for none, and how near it is.
+// A slot, or -1 for none, and its key product.
 struct Near {
   float product;
   std::int32_t slot;
 
-  // Ties go to the lower slot.
+  // Keeps the better slot; ties go to the lower slot.
   __device__ void consider(const Near& other) {
     if (other.slot >= 0 && (slot < 0 || other.product > product || (other.product == product && other.slot < slot)))
       *this = other;
   }
 };
 __device__ __forceinline__ Near nothing_near() { return {-INFINITY, -1}; }
-// The nearest in the block, returned in its first thread. shared: one element per warp.
+// Returns the nearest slot of the block in its first thread. shared: one element per warp.
 __device__ __forceinline__ Near block_nearest(Near mine, Near* shared) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) {
@@ -43,7 +43,8 @@ __device__ __forceinline__ Near block_nearest(Near mine, Near* shared) {
   return mine;
 }
 
-// The same in one number, which is higher for what is nearer and for the lower of two slots, and 0 for none.
+// Packs slot and product into one number that orders like them: larger for nearer slots, then for lower slots; 0 for
+// none.
 __device__ __forceinline__ unsigned long long packed(const Near& near) {
   if (near.slot < 0) return 0;
   const unsigned bits = __float_as_uint(near.product + 0.0f);  // -0 becomes 0, its equal
@@ -62,8 +63,8 @@ __device__ __forceinline__ float product_of(unsigned long long near) {
 void score(Context& ctx, const Store& store, const float* queries, std::int64_t rows, std::int64_t first,
            std::int64_t last, float* scores);
 
-// Rows that look into parts. A pair is a row and one of the parts it looks into; sorted by part, pairs are called
-// visits.
+// Rows that search partitions. A pair is a row and one of the partitions it searches; sorted by partition, pairs are
+// called visits.
 struct Visits {
   const std::int32_t* parts = nullptr;  // [rows, look], with -1 for none
   const std::int32_t* begin = nullptr;  // [parts + 1]: the first visit of each part
@@ -75,21 +76,21 @@ struct Visits {
 };
 // looked: like `parts` above. The result is in the arena.
 Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
-// The parts that each query looks into, nearest first: [rows, look], in the arena.
+// Returns the partitions that each query searches, nearest first: [rows, look], in the arena.
 std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
-// scores [visits, width] of each visit with the slots [first, first + width) of its part.
+// Computes scores [visits, width] of each visit with the slots [first, first + width) of its partition.
 void score_parts(Context& ctx, const Store& store, const float* rows, const Visits& visits, std::int64_t first,
                  std::int64_t width, float* scores);
 
-// Where to find the scores of a row with some slots: either all rows have scores with the same slots, or each row has
-// scores with the slots of a part it looks into.
+// Locates the scores of a row: either all rows have scores with the same slots, or each row has scores with the slots
+// of the partitions it searches.
 struct Scores {
   const float* scores;
   std::int32_t first, width;
   Visits visits;  // empty if all rows have scores with the same slots
 
   __device__ int looks() const { return visits.place == nullptr ? 1 : visits.look; }
-  // which: of the parts that the row looks into.
+  // which: index among the partitions that the row searches.
   __device__ bool of_row(int row, int which, const float*& from, std::int32_t& slot) const {
     if (visits.place == nullptr) {
       from = scores + static_cast<std::int64_t>(row) * width;

@@ -1,13 +1,14 @@
-// The memory's lesson on the GPU, with one block per position for hits, legacies and births. Nothing is read back to
-// the host.
+// Update of the memory on the GPU, with one block per position for matches, merge-on-evict and insertions. Nothing is
+// read back to the host.
 #include "kernels/reduce/segment_sums.h"
 #include "memory/cuda/update.cuh"
 
 namespace some::cuda {
 namespace {
 
-// Learning 1 of spec 8, for the slots of one block that nobody hit: those who hit one do it themselves. Also numbers
-// the slots, which are sorted later, and says of each whether it is too empty to be an heir, unless `closed` is null.
+// Decays usage (spec 8, learning, item 1) for the slots of one block that were not matched; the blocks of matched slots
+// do it themselves. Also writes slot numbers for the sort, and marks empty slots in `closed`, unless null: nothing is
+// merged into them.
 __device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t count, std::int32_t* numbers,
                       bool* closed) {
   __shared__ bool hit[threads];
@@ -25,7 +26,7 @@ __device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t cou
   if (closed != nullptr) closed[m] = !hit[threadIdx.x] && !(lesson.counts[m] > 0.0f);
 }
 
-// One block per position takes hits in. The blocks behind them let the other slots decay.
+// One block per position applies matches. The blocks after them decay the other slots.
 __global__ void __launch_bounds__(threads)
     hits_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
   after_whole_previous();
@@ -36,8 +37,8 @@ __global__ void __launch_bounds__(threads)
   take_hits(lesson, t, together, lesson.usage);
 }
 
-// What slots leave, one block per position: the j-th slot of `order` gives way if there are more than j births, and
-// leaves something if it holds something.
+// Copies the content of evicted slots, one block per position: the j-th slot of `order` is evicted if there are more
+// than j insertions; there is content if it is not empty.
 __global__ void __launch_bounds__(threads)
     leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
   after_whole_previous();
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(threads)
   if (j == 0) *legacy.rows = min(misses, lesson.positions);
 }
 
-// One block per row looks for an heir among some slots, by the scores of what is left with these slots.
+// One block per row searches a range of slots for the merge target, by the scores of the evicted key with these slots.
 __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
   after_whole_previous();
   __shared__ Near nearest_of[warps];
@@ -82,7 +83,7 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
   if (threadIdx.x == 0) legacy.nearest[j] = max(legacy.nearest[j], packed(mine));
 }
 
-// One block per row: the first row of an heir hands over what all its rows leave, in their order.
+// One block per row: the first row of a merge target merges all rows of that target, in order.
 __device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   __shared__ Group::Shared together;
   __shared__ float partial[warp_size];
@@ -116,7 +117,7 @@ __device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
   lesson.usage[heir] = group.all_reduce_sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
 }
 
-// One block per position: the j-th position that missed is born in the j-th slot of `order`.
+// One block per position: the j-th miss is inserted into the j-th slot of `order`.
 __device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std::int64_t candidates) {
   const int d = lesson.d;
   if (!lesson.is_miss(t)) {
@@ -139,7 +140,7 @@ __device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std
   }
 }
 
-// Heirs take in what was left, where anything was, and births take the slots that it was left by.
+// The first blocks merge evicted slots into their targets; the others insert misses into the evicted slots.
 __global__ void __launch_bounds__(threads)
     births_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
   after_whole_previous();
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(threads)
     bear(lesson, block - heirs, order, candidates);
 }
 
-// Slots that leave nothing behind need no heir, so they look into no part.
+// Slots without content need no merge target, so they search no partition.
 __global__ void __launch_bounds__(threads)
     look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
   after_whole_previous();
@@ -175,7 +176,7 @@ Legacy make_legacy(Context& ctx, const Lesson& lesson, std::int64_t candidates) 
   return out;
 }
 
-// Finds heirs for the slots that give way, from the scores of what they leave.
+// Finds merge targets for evicted slots, from the scores of their keys.
 void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
                 const Legacy& legacy) {
   const std::int64_t positions = lesson.positions;
@@ -236,8 +237,8 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
                       static_cast<int>(queries.dim(1)),
                       static_cast<int>(store.entries()),
                       static_cast<int>(positions)};
-  // Slots from reach on have usage 0, so it is enough to consider as many of them as there are positions. Parts that
-  // have not begun have no candidates.
+  // Slots from reach on have usage 0, so as many of them as there are positions are enough candidates. Inactive
+  // partitions have no candidates.
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
   const bool ranks = one_part && candidates <= max_ranked, inherits = settings.inherit && store.reach > 0;

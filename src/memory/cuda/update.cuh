@@ -1,5 +1,5 @@
-// A lesson on the GPU: what it is about, how hits are taken in, how slots that can be ranked give way, and what it has
-// more to do in a store of several parts.
+// Memory update on the GPU: its arguments, matches, the eviction order in small stores, and the additional steps for
+// stores with several partitions.
 #pragma once
 
 #include "memory/cuda/entries.cuh"
@@ -8,7 +8,7 @@
 
 namespace some::cuda {
 
-constexpr int usage_bits = 31;  // floats that are not negative have the order of their bits
+constexpr int usage_bits = 31;  // floats that are not negative are ordered like their bits
 
 struct Lesson {
   const float* queries;
@@ -16,12 +16,12 @@ struct Lesson {
   const std::int32_t* targets;
   const long long* places;
   float* keys;
-  __half* halves;  // the keys once more (memory/cuda/split_keys.cuh), or null
+  __half* halves;  // copy of the keys in halves (memory/cuda/split_keys.cuh), or null
   float *counts, *usage, *entry_counts;
   std::int32_t *values, *assignments;
   long long *born, *hit;
   std::int64_t slots;
-  float match, kept;  // kept: of the usage, by decay
+  float match, kept;  // kept: 1 - decay, the factor on usage
   int d, entries, positions;
 
   __device__ Entries<float, long long> entries_of(std::int32_t slot) const {
@@ -30,14 +30,14 @@ struct Lesson {
 
   __device__ std::int32_t nearest(int t) const { return slot_of(near[t]); }
   __device__ bool is_near(unsigned long long one) const { return (one != 0) & (product_of(one) > match); }
-  // Everything is read at once: && would wait for one number before it asks for the next.
+  // Loads all operands at once: && would wait for the first before loading the second.
   __device__ bool is_hit(int t) const { return (targets[t] >= 0) & is_near(near[t]); }
   __device__ bool is_miss(int t) const { return (targets[t] >= 0) & !is_near(near[t]); }
   __device__ void write_key(std::int32_t slot, int column, float number) const {
     keys[static_cast<std::int64_t>(slot) * d + column] = number;
     if (halves != nullptr) write_halves(halves + static_cast<std::int64_t>(slot) * 2 * d, column, number);
   }
-  // What the usage of a slot becomes, by decay and so many hits.
+  // Returns a slot's usage after decay and this many matches.
   __device__ float used(float before, int hits) const {
     return __fadd_rn(__fmul_rn(before, kept), static_cast<float>(hits));
   }
@@ -52,8 +52,8 @@ struct Lesson {
   }
 };
 
-// What the slots that give way leave behind; row j belongs to the j-th slot that does. It is all copied, since births
-// take these slots while their heirs are still taking it in. Rows of slots that leave nothing may hold anything.
+// Content of the evicted slots; row j belongs to the j-th of them. It is copied, since insertions overwrite these slots
+// while the content is still being merged. Rows of slots without content are undefined.
 struct Legacy {
   float* keys;            // [T, d]
   std::int32_t* leaving;  // [T]: slots, or -1
@@ -61,19 +61,19 @@ struct Legacy {
   float* entry_counts;    // [K, T], as are the following
   std::int32_t* values;
   long long *born, *hit;
-  unsigned long long* nearest;  // [T]: the heirs, packed
-  bool* closed;                 // of every candidate, whether it can be no heir: it is empty, or gives way
-  std::int32_t* rows;           // [1]: from this row on nothing is left
+  unsigned long long* nearest;  // [T]: the merge targets, packed
+  bool* closed;                 // per candidate: true if nothing can be merged into it, because it is empty or evicted
+  std::int32_t* rows;           // [1]: rows from this one on have no content
 
   __device__ Entries<float, long long> entries_of(int j, const Lesson& lesson) const {
     return {values + j, entry_counts + j, born + j, hit + j, lesson.positions, lesson.entries};
   }
-  // -1: nothing is left.
+  // slot: -1 if there is no content.
   __device__ void leave_by(int j, std::int32_t slot) const {
     leaving[j] = slot;
     nearest[j] = 0;
   }
-  // All but the key, and the slot's usage as it is now; one warp.
+  // Copies everything but the key, with the slot's current usage; called by one warp.
   __device__ void copy(const Lesson& lesson, int j, std::int32_t slot, const float* slot_usage) const {
     WarpEntries(lesson.entries_of(slot)).write(entries_of(j, lesson));
     if (threadIdx.x % warp_size != 0) return;
@@ -83,7 +83,7 @@ struct Legacy {
   __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
 };
 
-// A slot's key = normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
+// Sets a slot's key to normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
 template <typename Sum>
 __device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot, float inertia, float total,
                                          float* partial, const Sum& sum) {
@@ -99,8 +99,8 @@ __device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot
   for (int c = threadIdx.x; c < d; c += threads) lesson.write_key(slot, c, key[c] * inverse);
 }
 
-// One block per position that may have hit: the first that hit a slot moves its key, for all that did, in their order.
-// usage: of the store, where that of the slot is written too; null: whoever calls it sees to that. All threads must
+// One block per position that may match: the first position that matched a slot moves its key, for all that did, in
+// order. usage: array of the store that receives the slot's new usage; null: the caller writes it. All threads must
 // call it.
 __device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Shared& together, float* usage) {
   __shared__ float partial[warp_size];
@@ -134,26 +134,27 @@ __device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Sh
   entries.write(lesson.entries_of(slot));
 }
 
-// Where there are few slots, all in one part: hits are taken in, and the slots that give way are found, in one kernel.
+// For stores with few slots in one partition: one kernel applies matches and ranks slots for eviction.
 struct Ranked {
-  std::int32_t* order;  // [positions]: the slots that give way, those used least first
-  float* usage;         // [candidates]: of every slot, decayed and with its hits; that of the store is as before
+  std::int32_t* order;  // [positions]: evicted slots, least used first
+  float* usage;         // [candidates]: usage of every slot after decay and matches; the store's usage is unchanged
   std::int32_t candidates;
 };
 constexpr std::int64_t max_ranked = 8192;
-// legacy: who leaves something, where it has room; not yet what. The result is in the arena.
+// Fills the slots of `legacy`, if it has room, but not their content. The result is in the arena.
 Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates);
 
-// Heirs for what slots leave, by a product with their keys: any slot may be one, if it can hold several tokens.
+// Finds merge targets with one product over all keys; requires that slots can hold several tokens, so that any slot may
+// be one.
 bool finds_heirs_by_product(const Context& ctx, const Store& store);
 void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy);
-// The same, where nothing was copied yet: what is left is, and the usage of the slots.
+// The same, and also copies content and usage.
 void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked);
 
-// The slots that misses take, in a store of several parts: [positions], with -1 for none.
+// Returns the slots that misses are inserted into, in a store of several partitions: [positions], -1 for none.
 const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
                                      const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions);
-// Moves the centres towards what was taken in, and divides parts that have become full.
+// Adds the new queries to the centroids, and splits full partitions.
 void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store);
 
 }  // namespace some::cuda

@@ -1,4 +1,4 @@
-// What a lesson on the GPU has more to do where the store has several parts: which slots misses take, and the centres.
+// Additional steps of an update on the GPU if the store has several partitions: slots for misses, and the centroids.
 #include "kernels/reduce/segment_sums.h"
 #include "memory/cuda/grouping.cuh"
 #include "memory/cuda/update.cuh"
@@ -6,7 +6,7 @@
 namespace some::cuda {
 namespace {
 
-// Sort keys that put slots into the order in which they give way, part by part.
+// Computes sort keys that put slots into eviction order within each partition.
 __global__ void __launch_bounds__(threads)
     part_usage_kernel(const float* usage, std::int64_t count, std::int64_t partition_size, long long* keys) {
   after_whole_previous();
@@ -14,15 +14,15 @@ __global__ void __launch_bounds__(threads)
   if (m < count) keys[m] = ((m / partition_size) << usage_bits) | __float_as_uint(usage[m]);
 }
 
-// One block. Each miss takes, from the parts it looks into, the least used slot that no earlier miss has taken; ties go
-// to the lower slot, but between empty ones to the nearer part. Every choice depends on the ones before it, so a single
-// warp makes them all.
+// One block. Each miss takes, from the partitions it searches, the least used slot that no earlier miss has taken; ties
+// go to the lower slot, but between empty slots to the nearer partition. Every choice depends on the previous ones, so
+// a single warp makes them all.
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t partition_size, int parts, std::int32_t* order) {
   after_whole_previous();
   __shared__ unsigned missed[max_words];
-  extern __shared__ std::int32_t next[];  // of each part
+  extern __shared__ std::int32_t next[];  // per partition
   for (int base = 0; base < positions; base += threads) {
     const int t = base + static_cast<int>(threadIdx.x);
     const unsigned word = __ballot_sync(full_warp, t < positions && lesson.is_miss(t));
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads)
   for (int w = 0; w < (positions + warp_size - 1) / warp_size; ++w) {
     for (unsigned left = missed[w]; left != 0; left &= left - 1, ++births) {
       const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
-      unsigned long long best = none;  // ordered by usage, then by slot; empty ones by how far away the part is
+      unsigned long long best = none;  // by usage, then slot; empty slots by rank of the partition
       std::int32_t slot = -1, part = -1;
       for (int i = lane; i < look; i += warp_size) {
         const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// One block per position: the first position taken into a part moves its centre, for all that were, in their order.
+// One block per position: the first position assigned to a partition updates its centroid for all of them, in order.
 __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t partition_size) {
   after_whole_previous();
   __shared__ Group::Shared together;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
         group.all_reduce_sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
 }
 
-// One block per part counts how many of its slots hold something.
+// One block per partition counts its non-empty slots.
 __global__ void __launch_bounds__(threads)
     used_kernel(const float* counts, std::int32_t partition_size, std::int32_t* used) {
   after_whole_previous();
@@ -118,7 +118,7 @@ const std::int32_t* slots_used_least(Context& ctx, const Store& store, const Mem
   return order;
 }
 
-// As long as some parts have not begun, the host needs to know how full the others are.
+// As long as some partitions are inactive, the host needs to know how full the others are.
 void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
   const auto size = static_cast<std::int32_t>(store.partition_size());
   launch_behind(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,

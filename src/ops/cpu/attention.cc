@@ -12,8 +12,8 @@
 namespace some::cpu {
 namespace {
 
-// Scores exist for one block of queries against one block of keys at a time. A key block is a whole number of query
-// blocks, so that the first key of a block a query visits never comes after the query.
+// Scores exist only for one block of queries and one block of keys at a time. A key block is a whole number of query
+// blocks, so that the first key of any block that a query visits never comes after the query.
 constexpr std::int64_t query_block = 64, key_block = 256;
 
 struct Span {
@@ -43,7 +43,7 @@ struct Heads {  // pointers into the packed projection of one head
   std::int64_t stride, size;
 };
 
-// How many of the keys [key_begin, key_end) the query at `token` sees.
+// Returns how many of the keys [key_begin, key_end) are visible to the query at `token`.
 std::int64_t visible(std::int64_t token, std::int64_t key_begin, std::int64_t key_end, bool causal) {
   return (causal ? std::min(key_end, token + 1) : key_end) - key_begin;
 }
@@ -87,8 +87,9 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
   }
 }
 
-// One head of one sequence. With P the weights and D = rowsum(dout * out): dV = P^T dout, dS = P (dout V^T - D),
-// dQ = scale dS K, dK = scale dS^T Q. Query blocks follow each other, so dK and dV are summed in a fixed order.
+// Computes the gradients of one head of one sequence. With P the attention weights and D = rowsum(dout * out): dV = P^T
+// dout, dS = P (dout V^T - D), dQ = scale dS K, dK = scale dS^T Q. Query blocks are processed in order, so dK and dV
+// are summed in a fixed order.
 template <typename T>
 void backward_sequence(const Span& span, const Heads<const T>& head, const Heads<T>& gradient, bool causal,
                        const T* out, const T* dout, std::int64_t d, const T* lse) {
@@ -179,7 +180,7 @@ void turn(Context& ctx, Tensor& qkv, const Tensor& positions, int heads, bool in
   if (rows == 0) return;
   const std::int32_t* position = positions.data<std::int32_t>();
   T* data = qkv.data<T>();
-  // Angles depend on the position alone: one table of cosines and sines, made each time because it is cheap.
+  // Angles depend only on the position: one table of cosines and sines, computed each time because it is cheap.
   const std::int64_t count = *std::max_element(position, position + rows) + 1;
   ArenaScope scope(*ctx.arena);
   T* table = ctx.scratch({count, pairs, 2}).template data<T>();

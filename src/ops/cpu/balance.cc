@@ -1,4 +1,4 @@
-// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy.
+// The two optional auxiliary losses on routing (spec 5): load balancing, and the gate entropy band.
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -56,7 +56,7 @@ void balance(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor
         continue;
       }
       softmax(p, experts);
-      const T mean = dot(p, slope.data(), experts);  // this position's share of the loss
+      const T mean = dot(p, slope.data(), experts);  // this position's part of the loss
       sum += static_cast<double>(mean);
       for (std::int64_t e = 0; e < experts; ++e) {
         p[e] *= (slope[static_cast<std::size_t>(e)] - mean) * per_position * inverse;
@@ -75,7 +75,7 @@ void entropy_band(Context& ctx, const Tensor& gates, const Tensor* targets, doub
   const std::int64_t rows = gates.dim(0), k = gates.dim(1), positions = count_positions(targets, rows);
   if (positions == 0) return;
   const T* gate = gates.data<T>();
-  // A gate may round to 0; g log g is 0 there, and the cut keeps its slope finite.
+  // A gate may round to 0, where g log g is 0; the lower bound keeps its slope finite.
   const auto logarithm = [](T value) { return std::log(std::max(value, static_cast<T>(1e-30))); };
   std::vector<double> sums(static_cast<std::size_t>((rows + row_grain - 1) / row_grain));
   parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t row_grain = 64;
 
-// y += factors * x, element by element
+// Computes y += factors * x, element by element.
 template <typename T>
 void add_product(const T* factors, const T* x, T* y, std::int64_t n) {
 #pragma omp simd

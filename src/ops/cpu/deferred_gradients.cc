@@ -1,4 +1,4 @@
-// The CPU makes every gradient where it is asked for.
+// The CPU computes every gradient immediately, so nothing is deferred.
 #include "ops/deferred_gradients.h"
 
 namespace some::cpu {

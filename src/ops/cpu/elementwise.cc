@@ -44,7 +44,7 @@ void same_shape(const Tensor& x, const Tensor& y) {
     failed(Code::shape_mismatch, "shapes {} and {} differ", x.shape().text(), y.shape().text());
 }
 
-// y[i] = body(i, y[i]) for every element
+// Computes y[i] = body(i, y[i]) for every element.
 template <typename T, typename Body>
 void for_each_element(Context& ctx, const Tensor& y, Body&& body) {
   T* target = y.data<T>();

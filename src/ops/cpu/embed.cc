@@ -18,7 +18,8 @@ void check_tokens(const std::int32_t* tokens, std::int64_t count, std::int64_t v
   }
 }
 
-// PE[p, 2i] = sin(p * 10000^(-2i/d)), PE[p, 2i+1] = cos(the same) (spec 2)
+// Fills the table of sinusoidal position encodings: PE[p, 2i] = sin(p * 10000^(-2i/d)), PE[p, 2i+1] = cos(the same)
+// (spec 2).
 template <typename T>
 void fill_positions(Context& ctx, T* table, std::int64_t count, std::int64_t d) {
   parallel_chunks(*ctx.threads, count, 16, [&](std::int64_t begin, std::int64_t end) {
@@ -60,7 +61,7 @@ void forward(Context& ctx, const Tensor& tokens, const Tensor& positions, const 
   });
 }
 
-// The work is cut by columns: each piece walks through all tokens in order, so no two pieces add to one number.
+// The work is split by columns: each piece goes through all tokens in order, so no two pieces add to the same number.
 template <typename T>
 void backward(Context& ctx, const Tensor& tokens, const Tensor& dout, const Param& embed) {
   const std::int64_t count = tokens.elements(), d = embed.value.dim(1);

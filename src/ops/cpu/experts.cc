@@ -12,11 +12,11 @@
 namespace some::cpu {
 namespace {
 
-// A piece of work: some of the choices of one expert. Large enough for its products to run at full speed, small enough
+// Piece of work: some of the routing slots of one expert. Large enough for its GEMMs to run at full speed, small enough
 // that the hidden layer between them stays in the cache.
 constexpr std::int64_t largest_block = 384;
 struct Block {
-  std::int64_t number, expert, begin, end;  // of plan.order
+  std::int64_t number, expert, begin, end;  // range in plan.order
 };
 
 std::vector<Block> make_blocks(const DispatchPlan& plan) {
@@ -39,7 +39,7 @@ void for_each_block(Context& ctx, const std::vector<Block>& blocks, Body&& body)
                [&](std::int64_t i) { body(blocks[static_cast<std::size_t>(i)]); });
 }
 
-// target[j] = x[token of the j-th choice], for the choices of a block
+// Computes target[j] = x[token of the j-th routing slot], for the routing slots of a block.
 template <typename T>
 void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int64_t k, const Block& block, T* target) {
   for (std::int64_t j = block.begin; j < block.end; ++j) {
@@ -58,7 +58,8 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
   T* result = y.data<T>();
   const Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
   ArenaScope scope(*ctx.arena);
-  T* answers = weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // of each choice, in plan order
+  T* answers =
+      weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // per routing slot, in plan order
   for_each_block(ctx, make_blocks(plan), [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* input = thread_buffer<T>(0, rows * d);
@@ -74,7 +75,7 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
                            T(0), answers + block.begin * d, d});
     second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
   });
-  // Each token adds up its own experts, best first: no two pieces of work add to one number.
+  // Each token sums the outputs of its own experts, best first: no two pieces of work add to the same number.
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t width = answers != nullptr ? d : f;
     T* features = thread_buffer<T>(0, f);
@@ -93,8 +94,8 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
   });
 }
 
-// Turns the gradient of one choice's GELU(pre), not yet weighted by its gate, into that of pre; returns the gate's.
-// activation receives gate * GELU(pre) where the experts learn.
+// Turns the gradient of one routing slot's GELU(pre), not yet multiplied by its gate, into the gradient of pre; returns
+// the gate's gradient. activation receives gate * GELU(pre) if the experts are trained.
 template <bool Learns, typename T>
 T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activation, std::int64_t f) {
   T sum = 0;
@@ -109,7 +110,7 @@ T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activat
   return sum;
 }
 
-// Each expert adds up its own blocks in their order: the same sums for any number of threads.
+// Each expert sums its own blocks in order: the same sums for any number of threads.
 template <typename T>
 void add_corrections(Context& ctx, const DispatchPlan& plan, const std::vector<Block>& blocks,
                      const Correction<T>& first, const Correction<T>& second) {
@@ -135,8 +136,8 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
   T* gate_gradient = dgates.data<T>();
   const bool w1_learns = grads != nullptr && grads->w1, w2_learns = grads != nullptr && grads->w2 && weights.w2;
   ArenaScope scope(*ctx.arena);
-  T* shares = ctx.scratch({choices, d}).template data<T>();  // each choice's part of dx, in plan order
-  // What the weight gradients need is kept for all choices; frozen experts keep nothing.
+  T* shares = ctx.scratch({choices, d}).template data<T>();  // contribution of each routing slot to dx, in plan order
+  // Inputs of the weight gradients are kept for all routing slots; frozen experts keep nothing.
   T* activations = w2_learns ? ctx.scratch({choices, f}).template data<T>() : nullptr;
   T* answers = w2_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   T* inputs = w1_learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
@@ -218,7 +219,7 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   std::int32_t* order = plan.order.data<std::int32_t>();
   std::int32_t* place = plan.place.data<std::int32_t>();
   std::int32_t* offsets = plan.offsets.data<std::int32_t>();
-  // Counting sort: it keeps the order of equal elements, and 100,000 choices take less than a millisecond.
+  // Counting sort: it is stable, and 100,000 routing slots take less than a millisecond.
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t i = 0; i < choices; ++i) {
     if (chosen[i] < 0 || chosen[i] >= experts)

@@ -10,10 +10,11 @@
 namespace some::cpu {
 namespace {
 
-// Logits exist for this many elements at most (32 MB in float), in rows enough for fast products.
+// Limit on the number of logits that exist at once (32 MB in float), and bounds on the number of rows: enough for fast
+// GEMMs.
 constexpr std::int64_t largest_chunk = std::int64_t{8} << 20, fewest_rows = 128, max_rows = 2048;
 
-// Turns the logits of one token into the gradient of scale * nll (when wanted); returns nll.
+// Returns the nll of one token. If `differentiate`, replaces its logits by the gradient of scale * nll.
 template <typename T>
 T cross_entropy(T* logits, std::int64_t vocabulary, std::int64_t target, T scale, bool differentiate) {
   const T highest = largest(logits, vocabulary), wanted = logits[target];

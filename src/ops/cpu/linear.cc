@@ -8,7 +8,8 @@
 namespace some::cpu {
 namespace {
 
-// y = x W^T + b, and finish(row, column_begin, column_end) for each row of a tile while it is in the cache.
+// Computes y = x W^T + b, and calls finish(row, column_begin, column_end) for each row of a tile while it is in the
+// cache.
 template <typename T, typename Epilogue>
 void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y, Epilogue&& finish) {
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);

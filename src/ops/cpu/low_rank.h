@@ -1,4 +1,4 @@
-// The low-rank correction of one matrix per expert (kernels/gemm/low_rank.h) on the CPU, applied to blocks of choices
+// Low-rank correction of one matrix per expert (kernels/gemm/low_rank.h) on the CPU, applied to blocks of routing slots
 // that share an expert. An empty correction does nothing.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace some::cpu {
 template <typename T>
 class Correction {
  public:
-  // low: [choices, r]
+  // low: [routing slots, r]
   Correction(const LowRank& factors, const Tensor& low) {
     if (!factors) return;
     rank_ = factors.rank(), in_ = factors.a.compute.dim(2), out_ = factors.b.compute.dim(1);
@@ -23,7 +23,7 @@ class Correction {
   explicit operator bool() const { return rank_ > 0; }
   std::int64_t rank() const { return rank_; }
 
-  // low = a x, y += b low; x [rows, in], y [rows, out], the choices from `begin` on.
+  // Computes low = a x, y += b low for the routing slots starting at `begin`; x [rows, in], y [rows, out].
   void forward(std::int64_t expert, std::int64_t begin, std::int64_t rows, const T* x, T* y) const {
     if (rank_ == 0) return;
     T* low = low_ + begin * rank_;
@@ -31,7 +31,7 @@ class Correction {
     gemm_serial(Product<T>{false, true, rows, out_, rank_, T(1), low, rank_, b_of(expert), rank_, T(1), y, out_});
   }
 
-  // pulled = b^T dy, dx += a^T pulled; pulled [rows, r].
+  // Computes pulled = b^T dy, dx += a^T pulled; pulled [rows, r].
   void backward(std::int64_t expert, std::int64_t rows, const T* dy, T* pulled, T* dx) const {
     if (rank_ == 0) return;
     gemm_serial(Product<T>{false, false, rows, rank_, out_, T(1), dy, out_, b_of(expert), rank_, T(0), pulled, rank_});
@@ -45,11 +45,11 @@ class Correction {
     }
   }
 
-  // Room for the sums of so many blocks, from the arena.
+  // Allocates the sums of this many blocks from the arena.
   void make_room(Context& ctx, std::int64_t blocks) {
     if (rank_ > 0) sums_ = ctx.scratch({blocks, rank_ * (in_ + out_)}, dtype_of<T>()).template data<T>();
   }
-  // This block's part of the factors' gradients: pulled^T x and dy^T low.
+  // Computes this block's part of the factors' gradients: pulled^T x and dy^T low.
   void sum_block(std::int64_t block, std::int64_t begin, std::int64_t rows, const T* x, const T* dy,
                  const T* pulled) const {
     if (rank_ == 0) return;
@@ -58,7 +58,7 @@ class Correction {
     gemm_serial(Product<T>{true, false, out_, rank_, rows, T(1), dy, out_, low_ + begin * rank_, rank_, T(0),
                            a_sum + rank_ * in_, rank_});
   }
-  // Adds a block's part to the gradients of its expert. Those of one expert come in their order.
+  // Adds a block's part to the gradients of its expert. The blocks of one expert must be added in order.
   void add_block(std::int64_t block, std::int64_t expert) const {
     if (rank_ == 0) return;
     const T* a_sum = sums_ + block * rank_ * (in_ + out_);

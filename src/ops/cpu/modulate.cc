@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::int64_t row_grain = 32;
 
-// Some of the choices of one expert: enough for a product to run at full speed.
+// Piece of work: some of the routing slots of one expert, enough for a GEMM to run at full speed.
 struct Block {
-  std::int64_t expert, begin, end;  // of plan.order
+  std::int64_t expert, begin, end;  // range in plan.order
 };
 
 template <typename Body>
@@ -30,7 +30,7 @@ void for_each_block(Context& ctx, const DispatchPlan& plan, Body&& body) {
                [&](std::int64_t i) { body(blocks[static_cast<std::size_t>(i)]); });
 }
 
-// What the functions below read, as plain pointers.
+// Inputs of the functions below, as plain pointers.
 template <typename T>
 struct View {
   std::int64_t tokens, d, f, k, experts, width, token_shift;  // width: of the table of rows
@@ -60,7 +60,7 @@ struct View {
         scale(static_cast<T>(in.scale)),
         additive(in.additive) {}
 
-  // How far back an expert listens, and the row of the states that a choice sees (-1: none).
+  // back: token shift of an expert. source: row of the state that a routing slot reads (-1: none).
   std::int64_t back(std::int64_t expert) const { return token_shift > 0 ? 1 + expert % token_shift : 0; }
   std::int64_t source(std::int64_t choice) const {
     const std::int64_t t = choice / k;
@@ -78,7 +78,7 @@ struct View {
         std::fill_n(row, d, T(0));
     }
   }
-  // V of token t.
+  // Computes V of token t.
   void modulation(std::int64_t t, const T* said, T* v) const {
     std::fill_n(v, f, T(0));
     for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
@@ -142,7 +142,7 @@ void add_rows(Context& ctx, const Modulation& in, const Tensor& rows, Tensor& ds
   T* result = dstates.data<T>();
   parallel_chunks(*ctx.threads, tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      // Which choices saw the state of t: its own choices, or those of later tokens that listen so far back.
+      // Routing slots that have read the state of t: its own slots, or those of later tokens with this token shift.
       for (std::int64_t back = view.token_shift > 0 ? 1 : 0; back <= view.token_shift; ++back) {
         const std::int64_t later = t + back;
         if (later >= tokens || (back > 0 && view.rows[later * width + back] != t)) continue;
@@ -161,7 +161,7 @@ void hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstate
   const bool learns = grads != nullptr && grads->w1;
   const T* gradients = dpre.data<T>();
   ArenaScope scope(*ctx.arena);
-  const Tensor rows = ctx.scratch({choices, d});  // each choice's part of dstates, in plan order
+  const Tensor rows = ctx.scratch({choices, d});  // contribution of each routing slot to dstates, in plan order
   T* shares = rows.data<T>();
   T* inputs = learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   for_each_block(ctx, in.plan, [&](const Block& block) {
@@ -220,7 +220,7 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
       }
     }
   });
-  // Gains: the sum over an expert's choices, in their order, has one owner for each piece of its columns.
+  // Gradients of the gains: one thread sums each piece of an expert's columns over its routing slots, in order.
   constexpr std::int64_t piece = 256;
   const std::int64_t pieces = (f + piece - 1) / piece;
   if (in.gains.grad) {

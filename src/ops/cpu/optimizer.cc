@@ -52,7 +52,7 @@ struct AdamConstants {
   T shrink, beta1, beta2, rest1, rest2, epsilon, keep, rate, root;
 };
 
-// Written out because the compiler does not vectorise a square root that may report an error.
+// Written with intrinsics because the compiler does not vectorize a square root that may set errno.
 void square_roots(const float* x, float* y, std::int64_t n) {
   std::int64_t i = 0;
 #if defined(__AVX__)

@@ -45,8 +45,9 @@ void make_queries(Context& ctx, const Tensor& raw, const Tensor* previous, doubl
   });
 }
 
-// u/|u| passes on (g - n (n.g)) / |u|, n = u/|u|; where the length was cut off at 1e-12 it was a constant. Without
-// grounding the outer step has length 1 and the same n: it then removes what the inner one removes anyway.
+// Computes the gradient through the normalization n = u/|u|: (g - n (n.g)) / |u|; where |u| was raised to 1e-12 the
+// length was a constant. Without grounding the outer normalization is skipped: its length is 1 and its n is that of the
+// inner one, which removes the same component.
 template <typename T>
 void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const Tensor& query, const Tensor& norms,
                     double ground, Tensor& draw, Tensor* dprevious) {
@@ -76,8 +77,8 @@ void query_gradient(Context& ctx, const Tensor& dquery, const Tensor& raw, const
   });
 }
 
-// The k largest of scores[0..experts-1] (plus bias, where there is one), best first, equal ones by index. A score that
-// is not a number counts as the lowest, so that the indices stay valid until the loss is found not to be a number.
+// Finds the k largest of scores[0..experts-1] (plus bias, if not null), best first, ties by index. NaN counts as the
+// lowest score, so that the indices stay valid until the loss is found to be NaN.
 template <typename T>
 void select_best(const T* scores, const T* bias, int experts, int k, std::int32_t* indices, T* best) {
   constexpr int few = 16;
@@ -145,7 +146,8 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor*
   });
 }
 
-// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau = -sum_i ds_i s_i / tau.
+// Computes the gradient of gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau =
+// -sum_i ds_i s_i / tau.
 template <typename T>
 void route_gradient(Context& ctx, const Tensor& dgates, const Routing& routing, const Tensor& keys,
                     const Tensor& temperature, Tensor& dquery, Tensor* dlog_temperature) {

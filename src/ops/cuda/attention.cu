@@ -1,4 +1,4 @@
-// Attention on the GPU (spec 2): the choice of a kernel, rotary positions, and the cache for generation.
+// Attention on the GPU (spec 2): selection of a kernel, rotary position embeddings, and the KV cache for generation.
 #include <cmath>
 
 #include "kernels/attention/flash.cuh"
@@ -10,8 +10,8 @@
 namespace some::cuda {
 namespace {
 
-// delta[head, t] = dout . out over the head's columns, eight lanes for each, so that adjacent lanes read adjacent
-// bytes.
+// Computes delta[head, t] = dot product of dout and out over the head's columns, with eight lanes per head and token,
+// so that adjacent lanes read adjacent bytes.
 constexpr int delta_lanes = 8;
 template <typename T>
 __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, const T* __restrict__ out, int tokens,
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
   if (valid && lane == 0) delta[item % heads * tokens + item / heads] = sum;
 }
 
-// One thread per token and pair of columns, which goes through all heads of queries and keys. The angle is reduced in
-// double precision: at a thousand radians, a float has lost the digits that matter.
+// Applies RoPE: one thread per token and pair of columns, which goes through all heads of queries and keys. The angle
+// is reduced in double precision: at a thousand radians, a float has lost the significant digits.
 template <typename T>
 __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* __restrict__ positions,
                                                    std::int64_t tokens, int heads, int head_size, float direction) {
@@ -106,7 +106,8 @@ bool fits_tensor_cores(const Context& ctx, const AttentionArguments& arguments) 
   return ctx.compute == DType::bf16 && arguments.head_size % 8 == 0 && arguments.head_size <= 128;
 }
 
-// Calls run with the padded head size and the row blocks per warp: two if sequences are long and there is enough work.
+// Calls run with the padded head size and the number of row blocks per warp: two if sequences are long and there is
+// enough work.
 template <typename Run>
 void by_head_size(const Context& ctx, const AttentionArguments& arguments, const Sequences& sequences, Run&& run) {
   const std::int64_t large_tiles = (sequences.longest + 127) / 128 * sequences.count * arguments.heads;

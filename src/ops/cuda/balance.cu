@@ -1,4 +1,4 @@
-// The two optional losses on routing (spec 5): load balancing, and the band of the gate entropy. They are off by
+// The two optional auxiliary losses on routing (spec 5): load balancing, and the gate entropy band. They are off by
 // default, so the kernels are plain rather than fused; sums are taken in a fixed order.
 #include "kernels/cuda/toolkit.cuh"
 #include "ops/route.h"
@@ -9,8 +9,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
-// counts[e]: how often e was chosen; counts[experts]: positions. Integers, so the order of the additions does not
-// matter.
+// Counts in counts[e] how often e was chosen, and in counts[experts] the positions. Integers, so the order of the
+// additions does not matter.
 __global__ void __launch_bounds__(threads)
     count_choices_kernel(const std::int32_t* indices, const std::int32_t* targets, std::int64_t rows, int k,
                          int experts, std::int32_t* counts) {
@@ -41,8 +41,7 @@ __global__ void __launch_bounds__(threads)
   float highest = -INFINITY, sum = 0.0f, mean = 0.0f;
   for (int e = lane; e < experts; e += warp_size) highest = fmaxf(highest, line[e] * inverse);
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
-    highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
+  for (int offset = 16; offset > 0; offset /= 2) highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
   for (int e = lane; e < experts; e += warp_size) {
     const float weight = expf(line[e] * inverse - highest);
     sum += weight;
@@ -51,8 +50,8 @@ __global__ void __launch_bounds__(threads)
   sum = warp_sum(sum);
   mean = warp_sum(mean) / sum;
   for (int e = lane; e < experts; e += warp_size)
-    line[e] = expf(line[e] * inverse - highest) / sum * (factor * static_cast<float>(counts[e]) - mean) /
-              positions * inverse;
+    line[e] =
+        expf(line[e] * inverse - highest) / sum * (factor * static_cast<float>(counts[e]) - mean) / positions * inverse;
   if (lane == 0) share[row] = mean;
 }
 

@@ -1,5 +1,6 @@
-// Looking back on the GPU. For each token, forward reads n + 1 rows of d numbers and writes one; neighbouring tokens
-// read the same rows, so most reads hit the cache. The gradient of the taps is summed in two stages, in a fixed order.
+// Causal depthwise convolution on the GPU. For each token, forward reads n + 1 rows of d numbers and writes one;
+// neighboring tokens read the same rows, so most reads hit the cache. The gradient of the taps is summed in two stages,
+// in a fixed order.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
 #include "kernels/reduce/column_sums.h"
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(threads) backward_kernel(const T* dy, const st
   store_elements<WIDTH>(dx + t * d + column, sum);
 }
 
-// Block (x, y, z) sums the rows of chunk y for tap z, in the 32*WIDTH columns from x*32*WIDTH on; each warp takes every
-// eighth row. partials: [chunks, n * d].
+// Computes partial sums of the taps' gradients: block (x, y, z) sums the rows of chunk y for tap z, in the 32*WIDTH
+// columns starting at x*32*WIDTH; each warp takes every eighth row. partials: [chunks, n * d].
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     taps_kernel(const T* dy, const T* x, const std::int32_t* rows, std::int64_t tokens, int width, int d,
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(threads)
   store_elements<WIDTH>(y + static_cast<std::int64_t>(rows[i]) * d + column, values);
 }
 
-// Calls function.operator()<T, WIDTH>(), with a WIDTH of 16 bytes if sizes and addresses allow it and of 1 otherwise.
+// Calls function.operator()<T, WIDTH>(). WIDTH is 16 bytes if sizes and addresses allow it, and 1 otherwise.
 template <typename Function>
 void by_width(DType type, std::int64_t d, bool aligned, Function&& function) {
   with_real_type(type, "looking back", [&](auto zero) {

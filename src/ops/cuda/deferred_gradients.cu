@@ -1,16 +1,15 @@
-// The gradients of several dense layers' matrices in one launch on Hopper: target[m, n] += sum over tokens of dy[., m]
-// * x[., n]. Each block computes a 128 x 128 tile of one of the matrices over all tokens, so that no second pass has to
-// add up parts and the order of every sum is fixed.
+// Computes the weight gradients of several dense layers in one launch on Hopper: target[m, n] += sum over tokens of
+// dy[., m] * x[., n]. Each block computes a 128 x 128 tile of one of the matrices over all tokens, so that no second
+// pass has to add up parts and the order of every sum is fixed.
 //
-// A block of the model has about as many tiles as a GPU has multiprocessors (A4 has 128, the form with read-in and
-// features 122, for 132). Each of its matrices alone has only 2 to 48, so that the library would divide their sums into
-// parts and add these up in a second kernel. The summed axis is the outermost of both operands, which the tensor cores
-// accept directly in bf16. For 64 tokens, a tile takes 512 cycles of the tensor cores and 640 of shared memory: each of
-// two warpgroups reads 24 KiB, and the copy engine writes 32, at 128 bytes per cycle.
+// A block of the model has about as many tiles as a GPU has multiprocessors (A4 has 128, the variant with input
+// projection and features 122, for 132). Each matrix has only 2 to 48 tiles, so for a single one cuBLASLt would divide
+// the sums into parts and add these up in a second kernel. The summed axis is the outermost of both operands, which the
+// tensor cores accept directly in bf16. For 64 tokens, a tile takes 512 cycles of the tensor cores and 640 of shared
+// memory: each of two warpgroups reads 24 KiB, and TMA writes 32, at 128 bytes per cycle.
 //
-// The gradient of the bias, the sums of dy's columns, is one more column of the product: dy^T times a vector of ones.
-// The tiles of one row of tiles read the same columns of dy and share this work: each does it for its part of the
-// tokens.
+// The gradient of the bias, the column sums of dy, is one more column of the GEMM: dy^T times a vector of ones. The
+// tiles of one row of tiles read the same columns of dy and share this work: each does it for its part of the tokens.
 #include <algorithm>
 #include <vector>
 
@@ -25,7 +24,7 @@ namespace {
 
 constexpr int tile = 128;
 constexpr int step_rows = 64;                  // tokens per stage
-constexpr int box_bytes = step_rows * 64 * 2;  // one box of the copy engine has 64 columns
+constexpr int box_bytes = step_rows * 64 * 2;  // one TMA box has 64 columns
 constexpr int stage_bytes = 4 * box_bytes;     // two boxes of dy, two of x
 constexpr int stages = 6;
 constexpr int ones_bytes = 1024;
@@ -34,11 +33,11 @@ constexpr int multiplying_warps = 8;
 constexpr int shared_bytes = 1024 + stages * stage_bytes + ones_bytes + 2 * 8 * stages;
 constexpr int max_products = 8;  // per launch
 
-// One matrix. Its tiles are numbered from `first` on, one row of tiles after another.
+// One matrix. Its tiles are numbered starting at `first`, one row of tiles after another.
 struct GradientProduct {
   CUtensorMap dy, x;
   float* target;    // [m, n]
-  float* partials;  // [column tiles, m]: parts of the sums of dy's columns; null if there is no bias
+  float* partials;  // [column tiles, m]: partial column sums of dy; null if there is no bias
   int m, n, first, column_tiles;
 };
 struct GradientProducts {
@@ -67,7 +66,7 @@ struct Stages {
   }
 };
 
-// Which matrix a tile belongs to, and which of its tiles it is.
+// Location of a tile: its matrix, and its row and column of tiles there.
 struct Place {
   const GradientProduct* product;
   int row_tile, column_tile;
@@ -97,8 +96,8 @@ __device__ __forceinline__ void load_tiles(const GradientProducts& all, Stages a
   }
 }
 
-// Multiplies `count` stages of this warpgroup's 64 rows. `previous` is the stage before, which is released as soon as
-// its product is done.
+// Multiplies `count` stages of this warpgroup's 64 rows. `previous` is the preceding stage, which is released as soon
+// as its MMAs are done.
 template <bool kTotals>
 __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals)[4], Stages& at, int& previous,
                                                int count, int half, int lane) {
@@ -212,7 +211,7 @@ DeferredGradients& held(Context& ctx) {
   return *static_cast<DeferredGradients*>(ctx.cuda->deferred_gradients.get());
 }
 
-// Computes all of them in one launch.
+// Computes all gradients in one launch.
 void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
   GradientProducts products{};
   products.count = static_cast<int>(all.size());
@@ -249,7 +248,8 @@ void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
   }
 }
 
-// If the tiles would leave more than half of the multiprocessors idle, the library's products are faster.
+// True if the gradients have enough tiles for one launch. If the tiles would leave more than half of the
+// multiprocessors idle, the GEMMs of cuBLASLt are faster.
 bool fills(const Context& ctx, const std::vector<DeferredGradient>& all) {
   int tiles = 0;
   for (const DeferredGradient& one : all) tiles += one.tiles();
@@ -273,7 +273,7 @@ bool defer_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param
   if (dy.dtype() != DType::bf16 || x.dtype() != DType::bf16 || weight.grad.dtype() != DType::f32) return false;
   if (weight.value.dim(0) % 8 != 0 || weight.value.dim(1) % 8 != 0) return false;
   if (!all_aligned16(dy.raw(), x.raw(), weight.grad.raw())) return false;
-  // Within a launch all sum over the same tokens, and no two add to the same gradient.
+  // All gradients of a launch sum over the same tokens, and no two add to the same target.
   const bool other_tokens = !gradients.waiting.empty() && gradients.waiting.front().rows() != x.dim(0);
   const bool twice = std::any_of(gradients.waiting.begin(), gradients.waiting.end(), [&](const DeferredGradient& one) {
     return one.weight.grad.raw() == weight.grad.raw();

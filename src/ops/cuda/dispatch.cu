@@ -1,6 +1,6 @@
-// Sorts choices by expert on the device (spec 3.5) without involving the host: counts per chunk, their sums, and a
-// stable placement. It works on integers only, and the choices alone determine each place, so the plan is always the
-// same.
+// Counting sort of the routing slots by expert (spec 3.5) on the device, without involving the host: counts per chunk,
+// their sums, and a stable placement. It uses only integers, and the assignments determine each position, so the plan
+// is always the same.
 #include <algorithm>
 #include <cub/block/block_scan.cuh>
 
@@ -11,7 +11,7 @@
 namespace some::cuda {
 namespace {
 
-// Sets counts[chunk, e] to how many choices of this chunk fell on expert e.
+// Sets counts[chunk, e] to the number of routing slots of this chunk that are assigned to expert e.
 __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total,
                                                     int experts, int chunk, std::int32_t* __restrict__ counts) {
   after_previous();
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restri
 constexpr int scan_threads = 1024;
 using Scan = cub::BlockScan<int, scan_threads>;
 
-// Run by one block: makes the table of row tiles from the experts' offsets.
+// Builds the table of row tiles from the experts' offsets; run by one block.
 __device__ void write_tiles(const std::int32_t* offsets, int experts, Tile* tiles, Scan::TempStorage& storage) {
   __shared__ int starts[scan_threads];
   int done = 0;
@@ -58,9 +58,9 @@ __global__ void __launch_bounds__(scan_threads) tiles_kernel(const std::int32_t*
   write_tiles(offsets, experts, tiles, storage);
 }
 
-// One block per chunk. Each block adds up the counts for itself, which is faster than waiting for one that does it for
-// all; the first also writes offsets and tiles. Then one warp places the choices, 32 at a time in their order, so that
-// those of one expert keep it. shared: [2][experts].
+// Places the routing slots; one block per chunk. Each block sums the counts itself, which is faster than waiting for a
+// block that does it for all; the first block also writes offsets and tiles. Then one warp places the routing slots, 32
+// at a time in their order, so that the order within an expert is kept. shared: [2][experts].
 __global__ void __launch_bounds__(scan_threads)
     place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
                  const std::int32_t* __restrict__ counts, std::int32_t* __restrict__ offsets, Tile* __restrict__ tiles,
@@ -68,10 +68,11 @@ __global__ void __launch_bounds__(scan_threads)
   after_previous();
   extern __shared__ std::int32_t shared[];
   __shared__ Scan::TempStorage storage;
-  std::int32_t *const next = shared, *const all = shared + experts;  // per expert: choices before this chunk, and all
+  std::int32_t *const next = shared, *const all =
+                                         shared + experts;  // per expert: routing slots before this chunk, and in total
   for (int e = threadIdx.x; e < 2 * experts; e += scan_threads) shared[e] = 0;
   __syncthreads();
-  // Several threads divide the chunks of an expert among themselves; integers can be added in any order.
+  // Several threads share the chunks of an expert; integers can be added in any order.
   const int sharing = max(1, scan_threads / experts);
   for (int i = threadIdx.x; i < sharing * experts; i += scan_threads) {
     const int e = i % experts;
@@ -157,12 +158,12 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   plan.tiles = empty_table(ctx, total, experts);
 
   const ArenaScope scope(*ctx.arena);
-  // A warp places a chunk one group of 32 after the other, so short ones are done sooner; but each block adds up all
-  // experts * chunks counts.
+  // Chunk length. A warp places a chunk one group of 32 after another, so short chunks are done sooner; but each block
+  // sums all experts * chunks counts.
   constexpr std::int64_t max_counts = 8192;
   int chunk = 256;
   while (chunk < 4096 && experts * (total / chunk) > max_counts) chunk *= 2;
-  // Counts that the router has left are used instead of counting again, unless there are too many to scan.
+  // Counts that the router has stored are used instead of counting again, unless there are too many to scan.
   const bool counted = given && given.elements() <= max_counts && total > 0;
   if (counted) chunk = 64 * static_cast<int>(indices.dim(1));
   const int chunks = static_cast<int>(std::max<std::int64_t>(1, (total + chunk - 1) / chunk));

@@ -1,4 +1,4 @@
-// Helpers for whole tensors; each reads and writes its elements once.
+// Operations on whole tensors; each reads and writes its elements once.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,8 @@ namespace {
 
 constexpr int threads = 256;
 
-// target[i] = function(i); each thread does one element or, if everything is aligned, a group of WIDTH elements.
+// Computes target[i] = function(i); each thread computes one element or, if everything is aligned, a group of WIDTH
+// elements.
 template <typename Function>
 __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, Function function) {
   after_previous();
@@ -95,7 +96,7 @@ struct MultiplyAdd {
   __device__ void operator()(std::int64_t i) const { y[i] += a[i] * b[i]; }
 };
 
-constexpr int max_counts = 16;  // layers in one launch
+constexpr int max_counts = 16;  // layers per launch
 
 struct AddCounts {
   const std::int32_t* counts[max_counts];
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(max_sum_blocks) sum_partials_kernel(const doub
   if (threadIdx.x == 0) out[0] = static_cast<float>(sum);
 }
 
-// Rows of whole 16-byte words, whatever the element type.
+// Gathers rows as whole 16-byte words, whatever the element type.
 template <typename Word>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const Word* x, const std::int32_t* rows, Word* y, std::int64_t count, std::int64_t words) {
@@ -150,7 +151,7 @@ void add_into(Context& ctx, const Tensor& x, Tensor& y) {
 void convert(Context& ctx, const Tensor& x, Tensor& y) { transfer<false>(ctx, x, y, "convert"); }
 
 void fill(Context& ctx, double value, Tensor& x) {
-  // Zero is the same bits in every type.
+  // Zero has the same bits in every type.
   if (value == 0.0 && !std::signbit(value)) {
     if (x.bytes() > 0) SOME_CUDA_CHECK(cudaMemsetAsync(x.raw(), 0, x.bytes(), ctx.cuda->stream));
     return;

@@ -13,7 +13,7 @@ constexpr int threads = 128;
 constexpr int tokens_per_block = 16;
 
 // A thread keeps its columns for all tokens of a block, so that it computes each rate 10000^(-2i/d) only once. The
-// angle is reduced in double precision: in float, that of position p would be off by p * 6e-8.
+// angle is reduced in double precision: in float, the angle of position p would be off by p * 6e-8.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     embed_forward_kernel(const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ positions,
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
                      end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
-    double turns[WIDTH];  // how much of a full turn the angle advances per position
+    double turns[WIDTH];  // advance of the angle per position, in full turns
     if (sinusoidal) {
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) {

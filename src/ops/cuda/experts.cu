@@ -1,10 +1,10 @@
-// The mixture of experts on the GPU (spec 3.5): two grouped products forward, two backward, and what connects them.
+// Mixture of experts on the GPU (spec 3.5): two grouped GEMMs forward, two backward, and the steps that connect them.
 //
-// Forward, for T tokens with k choices each, pre = w1 x is written once (the backward pass needs it) together with its
-// GELU, which the second product reads. Outputs are then summed token by token, weighted by their gates, in the order
-// of the choices, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes, written and read;
-// recomputing it while the second product loads would cost its arithmetic once per column tile. Backward, the gradients
-// of the gate and of the GELU are taken while the first product is still in registers.
+// Forward, for T tokens with k routing slots each, pre = w1 x is written once (the backward pass needs it) together
+// with its GELU, which the second GEMM reads. Outputs are then summed token by token, weighted by their gates, in the
+// order of the routing slots, so that no result depends on timing. Storing the GELU costs 2*T*k*f bytes, written and
+// read; recomputing it while the second GEMM loads would cost its arithmetic once per column tile. Backward, the
+// gradients of the gate and of the GELU are computed while the result of the first GEMM is still in registers.
 #include <vector>
 
 #include "kernels/cuda/launch.cuh"
@@ -24,7 +24,8 @@ struct alignas(kWidth * sizeof(T)) Piece {
   T values[kWidth];
 };
 
-// target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], with kWidth adjacent columns per thread. kGelu: sums GELU(rows).
+// Computes target[t] (+)= sum_i gate[t, i] * rows[place[t, i]], with kWidth adjacent columns per thread. kGelu: sums
+// GELU(rows).
 template <typename T, int kWidth, bool kGelu, bool kAdd>
 __global__ void __launch_bounds__(256)
     combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
@@ -92,7 +93,7 @@ void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float*
   return launch.template operator()<float, 1>();
 }
 
-// Sets dgates[i] to the sum of its row's parts, added in order.
+// Sets dgates[i] to the sum of its row's partial sums, added in order.
 __global__ void __launch_bounds__(256)
     gate_gradient_kernel(const float* __restrict__ parts, const std::int32_t* __restrict__ place, int slots,
                          std::int64_t count, float* __restrict__ dgates) {
@@ -105,8 +106,8 @@ __global__ void __launch_bounds__(256)
   dgates[index] = sum;
 }
 
-// The same from outputs that were kept: dgates[t, i] = dy[t] . outputs of choice (t, i). One warp per token, four
-// choices at a time, so that five loads are in flight together.
+// Computes dgates from stored outputs: dgates[t, i] = dot product of dy[t] and the outputs of routing slot (t, i). One
+// warp per token, four routing slots at a time, so that five loads are in flight together.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict__ dy, const T* __restrict__ outputs,
                                                             const std::int32_t* __restrict__ place, std::int64_t tokens,
@@ -144,8 +145,8 @@ __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict_
   }
 }
 
-// Some columns of a row on the way back through GELU: `row` becomes gate * upstream * GELU'(row). Returns `sum` with
-// upstream . GELU(row) added.
+// Backward pass through GELU for some columns of a row: `row` becomes gate * upstream * GELU'(row). Returns `sum` plus
+// the dot product of upstream and GELU(row).
 template <typename T, int kWidth>
 __device__ __forceinline__ float through_gelu(const Piece<T, kWidth>& upstream, float gate, Piece<T, kWidth>& row,
                                               float sum) {
@@ -159,9 +160,9 @@ __device__ __forceinline__ float through_gelu(const Piece<T, kWidth>& upstream, 
   return sum;
 }
 
-// Without w2: dgate = dy . GELU(pre), and pre becomes gate * dy * GELU'(pre); one warp per row, kWidth columns per
-// lane. With a low-rank correction of kRanks ranks, also pulled = b^T times the new pre, which saves reading it again;
-// a block then belongs to one expert, with sixteen blocks per tile of rows.
+// Backward pass without w2: dgate = dot product of dy and GELU(pre), and pre becomes gate * dy * GELU'(pre); one warp
+// per row, kWidth columns per lane. With a low-rank correction of kRanks ranks, it also computes pulled = b^T times the
+// new pre, which saves reading it again; a block then belongs to one expert, with sixteen blocks per tile of rows.
 template <typename T, int kWidth, int kRanks>
 __global__ void __launch_bounds__(256)
     features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ order,
@@ -224,8 +225,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// The same without a correction, for rows of at most four pieces per lane: one warp per token, whose gradient stays in
-// registers while it goes through the choices, loading the row of the next one ahead.
+// Computes the same without a correction, for rows of at most four pieces per lane: one warp per token, whose gradient
+// stays in registers while the warp goes through the routing slots, loading the row of the next one ahead.
 template <typename T, int kWidth>
 __global__ void __launch_bounds__(256)
     token_features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ place,
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Launches the kernel. Returns whether it computes `pulled` as well.
+// Launches the kernel. Returns true if it computes `pulled` as well.
 template <typename T>
 bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const DispatchPlan& plan,
                        const Tensor& gates, const Tensor& pre, const Tensor& dgates, const Tensor& pulled) {
@@ -304,7 +305,7 @@ bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const
   return makes_pulled;
 }
 
-// gate * GELU(pre), for the gradient of w2.
+// Computes gate * GELU(pre), for the gradient of w2.
 template <typename T>
 __global__ void __launch_bounds__(256)
     gated_activation_kernel(const T* __restrict__ pre, const std::int32_t* __restrict__ order,
@@ -333,7 +334,7 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
   return product;
 }
 
-// Makes a product add a low-rank correction: low times each expert's factor.
+// Makes a GEMM add a low-rank correction: low times each expert's factor.
 void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
   product.low = low.raw();
   product.factor = factor.values.raw();
@@ -341,8 +342,8 @@ void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
   product.rank = static_cast<int>(factor.rank());
 }
 
-// The same where low is still to be made, out of `rows`, which are what the product multiplies: by the product itself
-// if it can.
+// Does the same when low has not been computed yet. It is computed from `rows`, the left operand of the GEMM: by the
+// GEMM itself if its kernel can.
 void correct(Context& ctx, const DispatchPlan& plan, GroupedProduct& product, const ThinRows& rows, const Factor& inner,
              const Tensor& low, const Factor& factor) {
   correct(product, low, factor);
@@ -368,8 +369,9 @@ void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const
 
 }  // namespace
 
-// Only in bf16, where the arithmetic of the GELU would limit the product backward: the forward pass stores its slope in
-// place of its input, which takes no more memory, and keeps the outputs, from which the gates' gradients follow.
+// True only in bf16, where the arithmetic of the GELU would limit the backward GEMM: the forward pass stores the GELU's
+// slope instead of its input, which takes no more memory, and keeps the outputs, from which the gates' gradients
+// follow.
 bool experts_keep_outputs(Context& ctx, const ExpertWeights& weights) {
   return ctx.compute == DType::bf16 && static_cast<bool>(weights.w2);
 }
@@ -439,7 +441,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
   second.depth = width;
   const Tensor row_gradients = ctx.scratch({rows, model});
   second.result = row_gradients.raw();
-  Tensor pulled;  // what goes back through the first matrix's second factor
+  Tensor pulled;  // gradient after the second factor of the first matrix's correction, b^T dpre
   bool pulled_made = false;
   if (weights.low1) {
     pulled = ctx.scratch({rows, weights.low1.rank()});

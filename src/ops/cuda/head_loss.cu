@@ -1,7 +1,6 @@
-// Head and cross entropy, in chunks of rows: first the logits of a chunk in compute precision; then one kernel that
-// reads each logit once, overwrites it with its gradient and sums the bias gradient along the way; then two products.
-// Bytes per logit (bf16): 2 written by the product, 2 read and 2 written here, 2 + 2 read by the products of the
-// gradients.
+// Output head and cross-entropy, in chunks of rows: first the logits of a chunk in compute precision; then one kernel
+// that reads each logit once, overwrites it with its gradient and sums the bias gradient along the way; then two GEMMs.
+// Bytes per logit (bf16): 2 written by the GEMM, 2 read and 2 written here, 2 + 2 read by the GEMMs of the gradients.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -29,25 +28,25 @@ __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
   const float highest = fmaxf(a.all_reduce_max, b.all_reduce_max);
   // If both parts are empty, exp(-inf + inf) would be NaN.
   if (highest == -INFINITY) return {highest, 0.0f};
-  return {highest,
-          a.sum * expf(a.all_reduce_max - highest) + b.sum * expf(b.all_reduce_max - highest)};
+  return {highest, a.sum * expf(a.all_reduce_max - highest) + b.sum * expf(b.all_reduce_max - highest)};
 }
 
-// The sums of a warp's lanes as one: the largest first, so that each lane's sum is brought to it by one exponential.
+// Returns the merged softmax sums of a warp's lanes: first the largest value, so that one exponential rescales each
+// lane's sum.
 template <int LANES>
 __device__ __forceinline__ Softmax warp_merge(Softmax mine) {
   float highest = mine.all_reduce_max;
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2)
     highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
-  // Two empty parts: exp(-inf + inf) would not be a number.
+  // If both parts are empty, exp(-inf + inf) would be NaN.
   float sum = highest == -INFINITY ? 0.0f : mine.sum * expf(mine.all_reduce_max - highest);
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
   return {highest, sum};
 }
 
-// The result is the same in every thread. `shared` may be reused after the next barrier.
+// Returns the merged softmax sums of a block, the same in every thread. `shared` may be reused after the next barrier.
 __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   mine = warp_merge<warp_size>(mine);
@@ -56,9 +55,9 @@ __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
   return warp_merge<warps>(shared[lane % warps]);
 }
 
-// Rows are dealt out to the blocks in turn, and a thread always has the same columns: its part p starts at column
-// (p*threads + thread)*WIDTH. The row stays in registers between the sum and the gradient, and so do the column sums
-// over the block's rows. partials: [blocks, vocabulary].
+// Computes the loss and its gradient. Rows are distributed round-robin over the blocks, and a thread always has the
+// same columns: its part p starts at column (p*threads + thread)*WIDTH. The row stays in registers between the sum and
+// the gradient, and so do the column sums over the block's rows. partials: [blocks, vocabulary].
 template <typename T, int PARTS, int WIDTH, bool GRADIENT>
 __global__ void __launch_bounds__(threads, 2)
     cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(threads, 2)
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
-  // The next row is already being loaded while this one is summed.
+  // The next row is loaded while the current one is summed.
   uint4 next[PARTS];
   std::int32_t next_target = -1;
   const auto fetch = [&](std::int64_t row) {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(threads, 2)
       }
     }
     const Softmax all = block_merge({highest, sum}, shared[turn]);
-    turn ^= 1;  // the two halves alternate: a warp may get here again before the last one has read
+    turn ^= 1;  // the two halves alternate: a warp may arrive here again before the slowest warp has read
     if (target / WIDTH % threads == static_cast<int>(threadIdx.x))
       nll[row] = logf(all.sum) + all.all_reduce_max - wanted;
     if constexpr (GRADIENT) {
@@ -154,7 +153,7 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
-// For any size of vocabulary: the row is read twice.
+// Computes the same for any size of vocabulary: the row is read twice.
 template <typename T>
 __global__ void __launch_bounds__(threads)
     cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
@@ -192,7 +191,7 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
   if (tokens == 0) return;
   const bool gradient = dh != nullptr;
   float* bias_grad = gradient && bias && bias.grad ? floats(bias.grad) : nullptr;
-  // Chunks are of equal size, so that no product is left with only a few rows.
+  // Chunks are of equal size, so that no GEMM is left with only a few rows.
   const std::int64_t max_rows = std::max<std::int64_t>(128, largest_chunk / vocabulary);
   const std::int64_t chunks = (tokens + max_rows - 1) / max_rows;
   const std::int64_t chunk_rows = (tokens + chunks - 1) / chunks;

@@ -1,9 +1,9 @@
-// The gradient of what two dense layers read, dx (+)= dy1 W1 + dy2 W2, as one product whose sum runs through both.
-// Alone each of them is small: 6,900 rows and 512 columns are 108 tiles of 128 x 256, of which every multiprocessor has
-// one, and a product of 256 or 512 terms takes as long to begin and to end as to multiply.
+// Gradient of the shared input of two dense layers, dx (+)= dy1 W1 + dy2 W2, as one GEMM whose sum runs through both.
+// Separate GEMMs would be small: 6,900 rows and 512 columns are 108 tiles of 128 x 256, at most one per multiprocessor,
+// and a GEMM of 256 or 512 terms takes as long to begin and to end as to multiply.
 //
 // For 64 terms a tile takes 1,024 cycles of the tensor cores and 1,152 of shared memory: each of two warpgroups, with
-// 64 rows, reads 48 KiB, and the copy engine writes 48. What is added to is fetched before the first product.
+// 64 rows, reads 48 KiB, and TMA writes 48. The values that the result is added to are fetched before the first MMA.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -14,18 +14,18 @@
 namespace some::cuda {
 namespace {
 
-constexpr int box_bytes = block_depth * 64 * 2;  // of a weight: 64 terms, 64 columns
+constexpr int box_bytes = block_depth * 64 * 2;  // box of a weight: 64 terms, 64 columns
 constexpr int stages = 4;
 
-// kSides: how many times 128 columns a tile has. a_bytes: 128 rows, 64 terms.
+// Bytes per stage. kSides: number of 128-column blocks in a tile. a_bytes: 128 rows, 64 terms.
 template <int kSides>
 inline constexpr int stage_bytes = a_bytes + kSides * 2 * box_bytes;
 
 struct TwoProducts {
   CUtensorMap dy[2], weight[2];
-  int steps[2];        // of 64 terms
+  int steps[2];        // steps of 64 terms per product
   bf16* result;        // [rows, columns]
-  const bf16* before;  // [rows, columns]: what is added, or what went into the GELU; may be null if that is nothing
+  const bf16* before;  // [rows, columns]: the values added to, or the input of the GELU; may be null if there are none
   int rows, columns, column_tiles, tiles;
 };
 
@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_tiles(const TwoProducts& all, Ring<kSid
 
 #endif
 
-// kSlope: the result is the product times GELU'(before), instead of their sum.
+// Computes the GEMM of both terms, plus `before`. kSlope: times GELU'(before) instead.
 template <int kSides, bool kSlope>
 __global__ void __launch_bounds__(ring_threads, 1) two_products_kernel(const __grid_constant__ TwoProducts all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(ring_threads, 1) two_products_kernel(const __g
 #endif
 }
 
-// One more term of the product. Returns false if the copy engine cannot read it.
+// Describes one more term of the GEMM. Returns false if TMA cannot read it.
 bool describe_term(TwoProducts& all, int which, const Tensor& dy, const Tensor& weight) {
   if (dy.dtype() != DType::bf16 || weight.dtype() != DType::bf16 || dy.dim(1) % 8 != 0 || all.columns % 8 != 0 ||
       !all_aligned16(dy.raw(), weight.raw()))

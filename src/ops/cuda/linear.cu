@@ -1,5 +1,5 @@
-// Dense layers through cuBLASLt, with the bias in its epilogue. Its GELU is the tanh approximation, so the exact one is
-// a separate pass; backward, that pass also sums the bias gradient.
+// Dense layers through cuBLASLt, with the bias in its epilogue. Its GELU is the tanh approximation, so the exact GELU
+// is a separate pass; backward, that pass also sums the bias gradient.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
 #include "kernels/reduce/column_sums.h"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int threads = 256;
 
-// y = GELU(pre): reads and writes each element once.
+// Computes y = GELU(pre): reads and writes each element once.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::int64_t vectors) {
   after_previous();

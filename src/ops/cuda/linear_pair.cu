@@ -1,7 +1,6 @@
-// Two dense layers that read the same x as one product on Hopper: pre = x W1^T + b with y = GELU(pre), and other = x
-// W2^T. For 6,900 rows of 512 and 256 + 512 columns these are 108 tiles of 128 x 384, of which every multiprocessor has
-// one. Alone, each product would take longer to begin and to end than to multiply, and the GELU would be a third
-// launch.
+// Two dense layers that read the same x, as one GEMM on Hopper: pre = x W1^T + b with y = GELU(pre), and other = x
+// W2^T. For 6,900 rows of 512 and 256 + 512 columns these are 108 tiles of 128 x 384, at most one per multiprocessor.
+// Separate GEMMs would take longer to begin and to end than to multiply, and the GELU would be a third launch.
 //
 // For 64 terms a tile takes 1,536 cycles of the tensor cores and 1,664 of shared memory.
 #include <algorithm>
@@ -14,18 +13,18 @@
 namespace some::cuda {
 namespace {
 
-constexpr int tile_blocks = 3;  // of 128 columns
+constexpr int tile_blocks = 3;  // blocks of 128 columns per tile
 constexpr int stage_bytes = a_bytes + tile_blocks * b_bytes;
 constexpr int stages = 3;
 constexpr int shared_bytes = stages_room<stages, stage_bytes>;
 
 struct TwoLayers {
   CUtensorMap x, weight[2];
-  const bf16* bias;  // of the first; may be null
+  const bf16* bias;  // bias of the first layer; may be null
   bf16* result[2];
-  bf16* activated;  // of the first
+  bf16* activated;  // GELU output of the first layer
   int columns[2];
-  int first_blocks;  // blocks of 128 columns of the first; the second's follow
+  int first_blocks;  // blocks of 128 columns of the first layer; those of the second follow
   int rows, steps, column_tiles, tiles;
 };
 
@@ -60,7 +59,7 @@ __device__ __forceinline__ void load_tiles(const TwoLayers& all, Ring stage) {
   }
 }
 
-// Adds the bias, rounds and stores this warp's 16 rows of a block, from row `row` (of this lane) on.
+// Adds the bias, rounds and stores this warp's 16 rows of a block, starting at row `row` (for this lane).
 __device__ __forceinline__ void finish(const TwoLayers& all, const Block& block, const float (&sums)[64], int row,
                                        int lane) {
   const int columns = all.columns[block.layer];

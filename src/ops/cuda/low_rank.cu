@@ -1,8 +1,8 @@
-// Thin products: [choices, columns] times a factor of a few columns per group. They do 2 * rank operations for each
-// number they read, far below the couple of hundred per byte at which arithmetic would begin to matter. What counts is
-// that rows are read only once, 16 bytes at a time, with enough of them in flight. For 27,000 choices, rows of 1,024
-// and rank 2 that is 56 MB and 113 MFLOP: 13 us of memory traffic, 2 us of multiply-adds. A group's factor (4 KB) stays
-// in the first-level cache.
+// Thin GEMMs: [routing slots, columns] times a factor of a few columns per group. They compute 2 * rank FLOPs per
+// number read, far below the couple of hundred per byte at which arithmetic would begin to matter. So rows must be read
+// only once, 16 bytes at a time, with enough of them in flight. For 27,000 routing slots, rows of 1,024 and rank 2 that
+// is 56 MB and 113 MFLOP: 13 us of memory traffic, 2 us of multiply-adds. A group's factor (4 KB) stays in the L1
+// cache.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/primitives.cuh"
 #include "kernels/cuda/toolkit.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
 constexpr int together = 4;                    // rows of a warp whose loads are in flight at a time
-constexpr int block_rows = warps * together;   // rows per block of the product
+constexpr int block_rows = warps * together;   // rows per block of the GEMM
 constexpr int parts = tile_rows / block_rows;  // blocks per tile of rows
 
 struct ProductOf {
@@ -25,8 +25,9 @@ struct ProductOf {
   int gather, rank, columns;
 };
 
-// Four rows per warp, kWidth adjacent columns per lane, and kRanks of the ranks (blockIdx.y says which). kFirst: the
-// factor is [rank, columns]. If it is [columns, rank] and kWidth > 1, then rank must be kRanks.
+// Computes thin GEMMs with four rows per warp, kWidth adjacent columns per lane, and kRanks of the ranks (selected by
+// blockIdx.y). kFirst: the factor is [rank, columns]. If it is [columns, rank] and kWidth > 1, then rank must be
+// kRanks.
 template <typename T, int kRanks, int kWidth, bool kFirst>
 __global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf product) {
   after_previous();
@@ -102,10 +103,11 @@ struct GradientOf {
 constexpr int max_gradients = 2;  // per launch
 struct GradientsOf {
   GradientOf of[max_gradients];
-  int blocks, both;  // that the first one takes of a tile or group, and both; those behind the first's are the second's
+  int blocks,
+      both;  // blocks per tile or group of the first gradient, and of both; the second's blocks follow the first's
 };
 
-// All ranks of a row, read in one access where they fit.
+// All ranks of a row, read in one access if they fit.
 template <typename T, int kRanks>
 struct alignas(kRanks * sizeof(T) < 16 ? kRanks * sizeof(T) : 16) Ranks {
   T values[kRanks];
@@ -114,10 +116,9 @@ struct alignas(kRanks * sizeof(T) < 16 ? kRanks * sizeof(T) : 16) Ranks {
 constexpr int row_lanes = 8;                    // lanes per row
 constexpr int row_slots = threads / row_lanes;  // rows that a block handles at a time
 
-// A block computes 8 * kWidth columns of what one tile of rows contributes, 32 rows at a time: each thread adds up
-// every 32nd row, then the threads of a warp are added by a butterfly and the warps in their order. The work is divided
-// by tiles and not by groups, because an unbalanced router sends most rows to a few groups, for which all others would
-// wait.
+// Computes the contribution of one tile of rows to 8 * kWidth columns, 32 rows at a time: each thread sums every 32nd
+// row, then the threads of a warp are added by a butterfly and the warps in order. The work is divided by tiles and not
+// by groups, because an unbalanced router sends most rows to a few groups, for which all others would wait.
 template <typename T, int kRanks, int kWidth, bool kGelu>
 __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const GradientOf gradient) {
   after_previous();
@@ -192,9 +193,9 @@ __device__ __forceinline__ std::uint32_t piece_place(int row, int piece) {
   return row * row_bytes + ((piece ^ (row & 7)) << 4);
 }
 
-// The same in bf16 without gates or GELU, on the tensor cores: a block takes 128 columns of a tile of rows, all of
-// which are on their way into shared memory at once, and eight ranks. Of the product's sixteen rows, which stand for
-// ranks, half are zero: what counts is that it leaves next to nothing to do beside waiting for memory.
+// Computes the same in bf16 without gates or GELU, on the tensor cores: a block takes eight ranks and 128 columns of a
+// tile of rows, and loads all these rows into shared memory at once. Half of the MMA's sixteen rows, which represent
+// ranks, are zero; that is acceptable because the MMA leaves almost no work other than waiting for memory.
 __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __grid_constant__ GradientsOf all) {
   after_previous();
   __shared__ alignas(128) unsigned char memory[tile_rows * row_bytes];
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __gr
   }
 }
 
-// Adds up what the tiles of each group contributed, in their order.
+// Adds up the contributions of each group's tiles, in order.
 __global__ void __launch_bounds__(threads)
     add_tiles_kernel(const __grid_constant__ GradientsOf all, const std::int32_t* offsets) {
   after_previous();
@@ -290,7 +291,7 @@ void by_ranks(std::int64_t rank, Run&& run) {
   run(std::integral_constant<int, 8>{});
 }
 
-// What each tile of rows contributes, by plain arithmetic.
+// Computes the contribution of each tile of rows by plain arithmetic.
 void add_rows(Context& ctx, const GradientOf& of, std::int64_t max_tiles, bool gelu) {
   with_real_type(ctx.compute, "a low-rank correction", [&](auto tag) {
     using T = decltype(tag);

@@ -1,10 +1,10 @@
-// Experts that modulate a trained hidden layer, on the GPU.
+// Modulated hidden layer on the GPU.
 //
-// Forward, the experts' grouped product writes what each choice says, 2*T*k*f bytes in bf16, and one kernel reads that
-// together with z and writes h. Backward takes two kernels. One goes by tokens: it computes V again, and the gradients
-// of z, V and the gates. The other goes by experts: it computes the gradients of the gains and, in place, of what the
-// experts said; sums over an expert's choices are taken within each tile and then over its tiles, in their order. A
-// grouped product carries the gradient back to the states.
+// Forward, the experts' grouped GEMM writes the activations of each routing slot, 2*T*k*f bytes in bf16, and one kernel
+// reads them together with z and writes h. Backward takes two kernels. One works by token: it recomputes V, and
+// computes the gradients of z, V and the gates. The other works by expert: it computes the gradients of the gains and,
+// in place, of the experts' activations; sums over an expert's routing slots are taken within each tile and then over
+// its tiles, in order. A grouped GEMM computes the gradient of the states.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
 #include "kernels/gemm/grouped_gemm.h"
@@ -14,9 +14,9 @@ namespace some::cuda {
 namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
-constexpr int together = 4;  // choices whose loads are in flight at a time
+constexpr int together = 4;  // routing slots whose loads are in flight at a time
 
-// What the kernels read.
+// Inputs of the kernels.
 template <typename T>
 struct View {
   const T* hidden;
@@ -28,7 +28,7 @@ struct View {
   float scale;
 };
 
-// v = the token's V in the WIDTH columns from `column` on.
+// Computes v = the token's V in the WIDTH columns starting at `column`.
 template <typename T, int WIDTH>
 __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t token, int column, float (&v)[WIDTH]) {
 #pragma unroll
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bo
   store_elements<WIDTH>(h + token * view.columns + column, z);
 }
 
-// One warp per token computes dz and the gradients of the gates, and replaces dh by dV.
+// Computes dz and the gradients of the gates, and replaces dh by dV; one warp per token.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     token_backward_kernel(const View<T> view, bool additive, T* dh, T* dhidden, float* dgates) {
@@ -123,9 +123,9 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block (x, y) handles the 32*WIDTH columns from x*32*WIDTH on of tile y; each warp takes every eighth row. It replaces
-// `said` by its gradient and sets partials[y, column] to the tile's part of the gradient of its expert's gains, unless
-// partials is null.
+// Block (x, y) handles the 32*WIDTH columns starting at x*32*WIDTH of tile y; each warp takes every eighth row. It
+// replaces `said` by its gradient and, unless partials is null, sets partials[y, column] to the tile's part of the
+// gradient of its expert's gains.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     expert_backward_kernel(const View<T> view, const Tile* tiles, const T* dv, T* said, float* partials) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// Block (x, y) adds the parts from expert y's tiles to gradient[y], in their order.
+// Block (x, y) adds the parts from expert y's tiles to gradient[y], in order.
 __global__ void __launch_bounds__(threads)
     gains_kernel(const Tile* tiles, const float* partials, int columns, float* gradient) {
   after_previous();
@@ -187,12 +187,12 @@ __global__ void __launch_bounds__(threads)
   if (any) gradient[static_cast<std::int64_t>(expert) * columns + column] += sum;
 }
 
-// How many tokens back an expert listens.
+// Returns the token shift of an expert.
 __device__ __forceinline__ int back_of(int expert, int token_shift) {
   return token_shift > 0 ? 1 + expert % token_shift : 0;
 }
 
-// Sets inputs[row] to the state that the row's choice sees.
+// Sets inputs[row] to the state that the row's routing slot reads.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const T* states, const std::int32_t* rows, const std::int32_t* order, const std::int32_t* indices,
@@ -210,7 +210,8 @@ __global__ void __launch_bounds__(threads)
   store_elements<WIDTH>(inputs + row * d + column, values);
 }
 
-// Adds to target[t] the rows of all choices that saw the state of token t, those of the nearest token first.
+// Adds to target[t] the rows of all routing slots that have read the state of token t, those of the nearest token
+// first.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     listeners_kernel(const T* gradients, const std::int32_t* rows, const std::int32_t* place,
@@ -253,7 +254,7 @@ View<T> view_of(const Modulation& in, const Tensor& pre) {
           static_cast<float>(in.scale)};
 }
 
-// Calls function.operator()<T, WIDTH>(), with a WIDTH of 16 bytes if sizes and addresses allow it and of 1 otherwise.
+// Calls function.operator()<T, WIDTH>(). WIDTH is 16 bytes if sizes and addresses allow it, and 1 otherwise.
 template <typename Function>
 void by_width(DType type, std::int64_t columns, bool aligned, Function&& function) {
   with_real_type(type, "a modulated layer", [&](auto zero) {
@@ -265,8 +266,8 @@ void by_width(DType type, std::int64_t columns, bool aligned, Function&& functio
   });
 }
 
-// What the experts' product reads: if experts listen back, the state for each choice in plan order (gather = 0);
-// otherwise the states of the tokens, from which the product gathers (gather = choices per token).
+// Returns the input of the experts' GEMM: with token shift, the state for each routing slot in plan order (gather = 0);
+// otherwise the states of the tokens, from which the GEMM gathers (gather = routing slots per token).
 Tensor inputs_of(Context& ctx, const Modulation& in, int& gather) {
   const int choices = static_cast<int>(in.routing.gates.dim(1));
   gather = choices;

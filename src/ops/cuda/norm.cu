@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(threads)
     if (addend != nullptr) {
       float more[WIDTH];
       load_elements<WIDTH>(addend + base + column, more);
-      // Rounded first: the statistics must be those of the stored sum, which is what the backward pass reads.
+      // Round first: the statistics must be those of the stored sum, which the backward pass reads.
 #pragma unroll
       for (int i = 0; i < WIDTH; ++i) values[p][i] = to_f32(from_f32<T>(values[p][i] + more[i]));
     }
@@ -72,7 +72,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// For any d, and rows that need not be aligned: the row is read again instead of being kept in registers.
+// Computes the same for any d, and rows that need not be aligned: the row is read again instead of being kept in
+// registers.
 template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y,
@@ -100,8 +101,8 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)). The rows are dealt out
-// to the warps of all blocks in turn. partials: [blocks, 2, d], the sums of dy*n and of dy.
+// With n = (sum - mean) * rstd and g = dy * weight: dsum = rstd * (g - mean(g) - n * mean(g n)). Rows are distributed
+// round-robin over the warps of all blocks. partials: [blocks, 2, d], the sums of dy*n and of dy.
 template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(threads)
   float scale_sum[PARTS][WIDTH] = {}, shift_sum[PARTS][WIDTH] = {};
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * warps;
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + warp;
-  // The next row is already being loaded while this one is summed.
+  // The next row is loaded while the current one is summed.
   uint4 next_grads[PARTS], next_sums[PARTS];
   float next_mean = 0.0f, next_rstd = 0.0f;
   const auto fetch = [&](std::int64_t which) {
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-// The parameter gradients that go with the kernel above, one thread per column. Must run before it, because dsum may
+// Computes the parameter gradients for the kernel above, one thread per column. Must run before it, because dsum may
 // share memory with dy.
 template <typename T>
 __global__ void __launch_bounds__(threads)
@@ -298,7 +299,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     float* scale_grad = weight.grad ? floats(weight.grad) : nullptr;
     float* shift_grad = bias.grad ? floats(bias.grad) : nullptr;
     const ArenaScope scope(*ctx.arena);
-    // Registers hold two sums per column, so only rows with at most 32 columns per lane are done in one pass.
+    // Registers hold two sums per column, so only rows with at most 32 columns per lane are processed in one pass.
     const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));

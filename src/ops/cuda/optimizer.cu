@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(1024) length_kernel(const double* partials, in
 
 struct Factors {
   float keep, step_size, root_scale;  // see adam_rates
-  float beta1, beta2;                 // of the running means
+  float beta1, beta2;                 // decay rates of the running means
   float new1, new2;                   // 1 - beta, computed in double and then rounded
   float eps, clip;
   const float* rates;  // if not null, the first three are read from there instead

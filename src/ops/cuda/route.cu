@@ -1,5 +1,5 @@
-// Queries, scores and the choice of experts, all in fp32, with one warp per token and its row in registers. The scores
-// have the accuracy of an fp32 product (never TF32), so that the choice does not depend on the model's precision.
+// Queries, scores and top-k routing, all in fp32, with one warp per token and its row in registers. The scores have the
+// accuracy of an fp32 GEMM (never TF32), so that the choice does not depend on the model's precision.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
 #include "kernels/reduce/column_sums.h"
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw
   }
 }
 
-// The gradient through n = u/|u| is (g - n (n.g)) / |u|. Where |u| was raised to 1e-12, the length was a constant, and
-// the gradient is g / |u|.
+// Computes the gradient through n = u/|u|: (g - n (n.g)) / |u|. Where |u| was raised to 1e-12, the length was a
+// constant, and the gradient is g / |u|.
 template <typename Row>
 __device__ __forceinline__ void project(const Row& direction, float scale, float length, Row& g) {
   const float along = length > shortest ? direction.dot(g) * scale * scale : 0.0f;
@@ -111,7 +111,7 @@ struct QueryGradient {
   float* dprevious;
 };
 
-// Takes g, the gradient of one row of the queries, back to what the row was made from.
+// Propagates g, the gradient of one row of the queries, to draw and dprevious.
 template <typename Row, typename T>
 __device__ __forceinline__ void query_backward_row(const QueryGradient<T>& in, std::int64_t row, int d, Row& g) {
   Row direction;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads)
   query_backward_row(in, row, d, g);
 }
 
-// A warp computes gates = softmax(scores / temperature) for one row, for any k.
+// Computes gates = softmax(scores / temperature) for one row, for any k; run by one warp.
 __device__ __forceinline__ void row_softmax(const float* scores, float* gates, int k, float inverse) {
   const int lane = threadIdx.x % warp_size;
   float highest = -INFINITY, sum = 0.0f;
@@ -163,7 +163,8 @@ __global__ void __launch_bounds__(threads)
                     scores + row * k, gates + row * k);
 }
 
-// For any number of experts and any k: each round takes the best of those ranked behind the last one chosen.
+// Chooses for any number of experts and any k: each round takes the best of the experts ranked after the last one
+// chosen.
 __global__ void __launch_bounds__(threads)
     choose_any_kernel(const float* all_scores, const float* bias, const float* temperature, std::int64_t rows,
                       int experts, int k, std::int32_t* indices, float* scores, float* gates) {
@@ -220,9 +221,9 @@ __global__ void __launch_bounds__(threads)
   if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
 }
 
-// gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the slope of log tau is
-// -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null.
-// finish(row, gradient) decides what becomes of each row's gradient: stored, or taken further back at once.
+// Backward pass of gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the gradient of
+// log tau is -sum_i ds_i s_i. partials: [blocks], its sums over a block's rows; or null. finish(row, gradient) receives
+// each row's gradient and stores it or propagates it further.
 template <typename Row, typename Epilogue>
 __device__ __forceinline__ void route_backward_rows(const float* dgates, const float* gates, const float* scores,
                                                     const std::int32_t* indices, const float* keys,

@@ -1,12 +1,12 @@
-// Scores with the accuracy of fp32, computed by the tensor cores, which cannot multiply fp32 numbers. Each row (query
-// or key) is scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number is written as
-// the sum of two fp16 numbers, which together hold 22 bits. Of the four products of two such sums, the three larger
-// ones are added; the fourth is below the last bit of an fp32 number of that row's size. Every product of two fp16
-// numbers is exact in fp32. The tensor cores truncate when they add, instead of rounding, so only 64 columns are summed
-// there, and these sums are added by ordinary fp32 additions.
+// Computes scores with the accuracy of fp32 on the tensor cores, which cannot multiply fp32 numbers. Each row (query or
+// key) is scaled by a power of two so that its largest number lies in [2^10, 2^11), and each number is split into the
+// sum of two fp16 numbers, which together hold 22 bits. Of the four products of two such sums, the three larger ones
+// are added; the fourth is below the last bit of an fp32 number of that row's size. Every product of two fp16 numbers
+// is exact in fp32. The tensor cores truncate instead of rounding when they add, so only 64 columns are summed there,
+// and these sums are added by ordinary fp32 additions.
 //
-// One block handles 64 tokens: their two pieces stay in shared memory while the keys' pieces, which are made
-// beforehand, stream past; the scores stay there too until the block's warps choose. Narrow queries are padded to 64
+// One block handles 64 tokens: their two pieces stay in shared memory while the keys' pieces, which are computed
+// beforehand, stream past; the scores also stay there until the block's warps choose. Narrow queries are padded to 64
 // columns with zeros.
 #include <cuda_fp16.h>
 
@@ -26,9 +26,9 @@ constexpr std::int64_t fewest_rows = 512;
 constexpr float shortest = 1e-12f;  // spec 3.2
 constexpr int piece_bytes = block_keys * block_depth * 2, stage_bytes = 2 * piece_bytes;
 
-// The scores of successive rows are `line_width` apart; the extra eight make a warp's stores hit different banks.
+// Returns the distance between the scores of successive rows; the extra eight make a warp's stores hit different banks.
 constexpr int line_width(int experts) { return (experts + block_keys - 1) / block_keys * block_keys + 8; }
-// Columns of a row of d numbers after padding.
+// Returns the number of columns of a row of d numbers after padding.
 constexpr int depth_of(int d) { return (d + block_depth - 1) / block_depth * block_depth; }
 constexpr std::size_t shared_size(int d, int experts, int stages) {
   return static_cast<std::size_t>(block_rows) * static_cast<std::size_t>(depth_of(d)) * 4 +
@@ -36,12 +36,12 @@ constexpr std::size_t shared_size(int d, int experts, int stages) {
          static_cast<std::size_t>(block_rows * line_width(experts)) * sizeof(float);
 }
 
-// What is added to make the queries' raw form from the router's hidden layer.
+// Returns the additional bytes needed to compute the raw queries from the router's hidden layer.
 constexpr std::size_t router_size(int d, int in) {
   return static_cast<std::size_t>(block_rows + d) * static_cast<std::size_t>(in) * 2;
 }
 
-// Powers of two that bring the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
+// Powers of two that scale the largest magnitude into [2^10, 2^11) and back. Zero, infinity and NaN stay as they are.
 struct Scale {
   float there, back;
 };
@@ -82,7 +82,7 @@ struct Row {
                                                  : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
   }
-  // As the kernels of ops/cuda/route.cu do it, to the bit.
+  // Returns the length with the same bits as the kernels of ops/cuda/route.cu.
   __device__ __forceinline__ float length() const {
     float sum = 0.0f;
 #pragma unroll
@@ -129,7 +129,7 @@ struct Row {
   }
 };
 
-// pieces: [2][experts][depth], the larger ones first; back: [experts]
+// Splits the keys. pieces: [2][experts][depth], the larger ones first; back: [experts].
 __global__ void __launch_bounds__(threads)
     split_keys_kernel(const float* keys, int experts, int d, int depth, __half* pieces, float* back) {
   after_previous();
@@ -147,10 +147,12 @@ __global__ void __launch_bounds__(threads)
   if (lane == 0) back[expert] = scale.back;
 }
 
-// The 16-byte pieces of a row are permuted by its number, so that eight rows of one column hit all banks.
+// Returns the byte offset of a 16-byte piece. The pieces of a row are permuted by its number, so that eight rows of one
+// column hit all banks.
 __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (row & 7)) * 16; }
 
-// For queries that this kernel makes itself, as query_forward does (ops/route.h). A null `query`: they exist already.
+// For queries that this kernel computes itself, like query_forward (ops/route.h). Null `query`: they are already
+// computed.
 struct QueryMade {
   const float* previous;
   float ground;
@@ -159,8 +161,8 @@ struct QueryMade {
   std::int32_t* counts;          // [blocks, experts]
 };
 
-// For queries made of the router's output, which this kernel makes as well: raw = y W^T + b. A null y: it exists
-// already.
+// For queries whose raw values this kernel also computes from the router's hidden layer: raw = y W^T + b. Null y: they
+// are already computed.
 struct RouterMade {
   const bf16 *y, *weight;  // [rows, in], [d, in]
   const float* bias;       // [d], or null
@@ -170,13 +172,13 @@ struct RouterMade {
 constexpr int max_router_in = 256;
 
 struct Product {
-  const float* query;  // [rows, d]; with `made` what the query is made of
+  const float* query;  // [rows, d]; with `made`, the raw queries
   RouterMade router;
   QueryMade made;
   const float* keys;
-  const __half* pieces;  // of the keys
-  const float* back;     // of the keys
-  const float* bias;     // added for the choice only; may be null
+  const __half* pieces;  // both pieces of the keys
+  const float* back;     // factors that undo the keys' scaling
+  const float* bias;     // added only for the choice; may be null
   float* temperature;
   std::int64_t rows;
   int d, depth, experts, k;
@@ -189,7 +191,7 @@ struct Product {
 template <int PARTS>
 inline constexpr int warps_for = PARTS == 1 ? 16 : 8;
 
-// Loads both pieces of the keys from `tile` * 64 on, in the columns from `step` * 64 on.
+// Loads both pieces of the keys starting at `tile` * 64, in the columns starting at `step` * 64.
 template <int THREADS>
 __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t stage, int tile, int step) {
 #pragma unroll
@@ -204,8 +206,8 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
   }
 }
 
-// Rows of y and of the weight in shared memory: [rows][in], their 16-byte pieces permuted by row. Only starts the
-// copies.
+// Starts the copies of rows of y and of the weight to shared memory, without waiting: [rows][in], their 16-byte pieces
+// permuted by row.
 __device__ __forceinline__ void load_router(const RouterMade& router, std::uint32_t target, std::int64_t first_row,
                                             std::int64_t rows, int d) {
   const int pieces = router.in / 8, all = (block_rows + d) * pieces;
@@ -220,7 +222,8 @@ __device__ __forceinline__ void load_router(const RouterMade& router, std::uint3
   copy_async_commit();
 }
 
-// Multiplies them, with 16 tokens and 16 columns per warp, and leaves the result in `lines`, `width` apart. 16 warps.
+// Multiplies the rows loaded by load_router, with 16 tokens and 16 columns per warp, and leaves the result in `lines`,
+// `width` apart. Requires 16 warps.
 __device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t place, float* lines, int width, int d,
                                          int warp, int lane) {
   const int first_row = warp % 4 * 16, first_column = warp / 4 * 16;
@@ -249,7 +252,8 @@ __device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t
   }
 }
 
-// OWN_KEYS: all keys fit into the stages, so every block splits them for itself instead of reading prepared halves.
+// Computes scores and chooses. OWN_KEYS: all keys fit into the stages, so every block splits them itself instead of
+// reading precomputed pieces.
 template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
   after_previous();
@@ -346,7 +350,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     const int step = i % steps;
     const std::uint32_t stage = stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes);
     float parts[keys_each][4] = {},
-          small_parts[keys_each][4] = {};  // separate, since added to large sums small ones lose more bits
+          small_parts[keys_each][4] = {};  // separate, because small terms lose more bits when added to large sums
 #pragma unroll
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];
@@ -436,7 +440,8 @@ void launch_kernel(Context& ctx, const Product& product) {
 template <int ITEMS, int STAGES>
 void launch(Context& ctx, Product product) {
   if (keys_fit(product, STAGES)) return launch_kernel<ITEMS, STAGES, 1, true>(ctx, product);
-  const Tensor pieces = ctx.scratch({2, product.experts, product.depth}, DType::bf16),  // holds halves, as wide
+  const Tensor pieces = ctx.scratch({2, product.experts, product.depth},
+                                    DType::bf16),  // holds fp16 numbers, which have the same width
       back = ctx.scratch({product.experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
   launch_behind(ctx, split_keys_kernel, grid_for(product.experts, warps), threads, 0, product.keys, product.experts,
@@ -446,7 +451,7 @@ void launch(Context& ctx, Product product) {
   launch_kernel<ITEMS, STAGES, max_columns / 128, false>(ctx, product);
 }
 
-// query: the queries themselves, or what they are made from when `made` says how.
+// query: the queries or, if `made` is set, the raw values from which they are computed.
 void choose(Context& ctx, const Tensor& query, const QueryMade& made, const RouterMade& router, const Tensor& keys,
             const Tensor* bias, const Tensor& temperature, Routing& routing) {
   const ArenaScope scope(*ctx.arena);

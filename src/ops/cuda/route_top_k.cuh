@@ -1,4 +1,4 @@
-// How a warp chooses the best experts for one token, shared by kernels that keep the scores in different places.
+// Top-k selection by one warp for one token, shared by kernels that keep the scores in different places.
 #pragma once
 
 #include "kernels/cuda/toolkit.cuh"
@@ -18,13 +18,13 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-// The rank by which an expert is chosen. bias: one number per expert, or null.
+// Returns the rank by which an expert is chosen. bias: one number per expert, or null.
 __device__ __forceinline__ unsigned rank_of(const float* line, const float* bias, int expert) {
   return rank_of(bias != nullptr ? line[expert] + bias[expert] : line[expert]);
 }
 
-// A warp finds the k <= 32 best of `experts` <= 32*ITEMS scores in k rounds of "largest in the warp", where ties go to
-// the lower expert; then it computes the softmax of their scores. Lane i < k is given the i-th.
+// Finds the k <= 32 best of `experts` <= 32*ITEMS scores with one warp, in k rounds of a warp-wide maximum with ties
+// going to the lower expert; then computes the softmax of their scores. Lane i < k gets the i-th.
 template <int ITEMS>
 __device__ __forceinline__ int choose_row(const float* line, const float* bias, int experts, int k, float inverse,
                                           std::int32_t* indices, float* scores, float* gates) {
