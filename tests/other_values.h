@@ -7,7 +7,7 @@
 
 namespace some {
 
-inline std::vector<SettingValue> other_values(const SettingWords& setting, const SettingValue& now, int layers) {
+inline std::vector<SettingValue> other_values(const SettingInfo& setting, const SettingValue& now, int layers) {
   std::vector<SettingValue> out;
   const auto keep = [&](const SettingValue& value) {
     if (value != now) out.push_back(value);

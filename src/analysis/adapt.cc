@@ -22,8 +22,8 @@ struct Piece {
 
 // Cuts a document into pieces. Each piece begins with the last token of the previous one, so that every token but a
 // document's first is predicted once.
-void cut_story(std::span<const std::int32_t> ids, std::span<const std::uint16_t> bytes, std::size_t seq_len,
-               std::vector<Piece>& out) {
+void split_document(std::span<const std::int32_t> ids, std::span<const std::uint16_t> bytes, std::size_t seq_len,
+                    std::vector<Piece>& out) {
   for (std::size_t begin = 0; begin + 1 < ids.size(); begin += seq_len - 1) {
     const std::size_t end = std::min(ids.size(), begin + seq_len);
     out.push_back(
@@ -72,7 +72,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (data.stories() > 1) {
     const std::int64_t held = std::max<std::int64_t>(1, data.stories() / 5);
     for (std::int64_t i = 0; i < data.stories(); ++i)
-      cut_story(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
+      split_document(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
   } else {
     // Single document: its last fifth is held out.
     const std::vector<std::int32_t> all_ids = data.ids(0);
@@ -80,8 +80,8 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
     const std::span ids(all_ids);
     const std::span bytes(all_bytes);
     const std::size_t at = ids.size() - ids.size() / 5;
-    cut_story(ids.subspan(0, at), bytes.subspan(0, at), seq_len, text.stream);
-    cut_story(ids.subspan(at), bytes.subspan(at), seq_len, text.held_out);
+    split_document(ids.subspan(0, at), bytes.subspan(0, at), seq_len, text.stream);
+    split_document(ids.subspan(at), bytes.subspan(at), seq_len, text.held_out);
   }
   if (text.stream.empty() || text.held_out.empty()) {
     bad_input(
@@ -200,7 +200,7 @@ class Streamer {
 const std::vector<std::string> files_of_adapted_run = {"tokenizer.json", "checkpoints",   "keys",
                                                        "adapt.html",     "metrics.jsonl", "config.toml"};
 
-void save_adapted(NewFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
+void save_adapted(AtomicFolder& out, OpenedRun& run, std::int64_t step, const AdaptReport& report) {
   const RunPaths paths{out.folder()};
   write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
   // "finished": there are no optimizer moments from which training could resume.
@@ -241,11 +241,11 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   if (options.frozen && !options.out.empty())
     bad_input(Code::option_conflict, "{} with --frozen would only copy the run: frozen keys do not change", "--out");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);
-  std::optional<NewFolder> out;
+  std::optional<AtomicFolder> out;
   if (!options.out.empty()) out.emplace("--out", options.out, files_of_adapted_run);
   Model& model = *run.model;
   const NewText text = read_new_text(run, options);
-  const TokenData original = study_text(run, "", 0).data, held_out = data_of(text.held_out);
+  const TokenData original = load_analysis_text(run, "", 0).data, held_out = data_of(text.held_out);
   std::int64_t total = 0;
   for (const Piece& piece : text.stream) total += static_cast<std::int64_t>(piece.ids.size()) - 1;
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
@@ -273,7 +273,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   const KeySnapshot start(model);
   report.frozen.windows =
       Streamer(run, options, nullptr, [&](std::int64_t done) { tell("frozen twin", done); }).read(text.stream);
-  report.keys_identical = start.identical(model);
+  report.keys_identical = start.bitwise_equal(model);
   if (options.frozen) return report;
 
   if (out) save_key_positions(out->folder(), run.step, model);

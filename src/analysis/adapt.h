@@ -84,13 +84,13 @@ nlohmann::json to_json(const AdaptReport& report);
 // Returns the report as an HTML page.
 std::string adapt_page(const AdaptReport& report, const OpenedRun& run);
 // Returns an SVG with the report's loss over the stream and the gain from learning over the frozen control.
-std::string adapt_picture(const AdaptReport& report);
+std::string plot_adaptation(const AdaptReport& report);
 
 struct StreamSpan {  // consecutive windows of the stream, merged
   // `read`: tokens from the start of the stream to the end of the span; losses in nats/token
   double tokens = 0, read = 0, frozen = 0, active = 0;
 };
 // Merges the windows into at most `most` spans of equally many windows.
-std::vector<StreamSpan> spans_of(const AdaptReport& report, std::size_t most);
+std::vector<StreamSpan> merge_windows(const AdaptReport& report, std::size_t most);
 
 }  // namespace some

@@ -34,16 +34,17 @@ struct Outcome {
 
 class Ways {
  public:
-  Ways(OpenedRun& run, const WaysOptions& options) : run_(run), options_(options) {
+  Ways(OpenedRun& run, const AdaptMethodsOptions& options) : run_(run), options_(options) {
     if (options.data.empty())
       bad_input(Code::argument_missing, "say what to read: --data FILE, a folder, or builtin:DOMAIN");
     if (options.tokens < 0 || options.tokens == 1)
       bad_input(Code::option_invalid, "{} {}: say 0 (all of them), or at least 2", "--tokens", options.tokens);
-    stream_ = stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.spare_cache()),
-                        options.tokens);
+    stream_ =
+        stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.read_only_cache()),
+                  options.tokens);
     if (stream_.size() < 2)
       bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", options.data);
-    original_text_ = study_text(run, "", 0).data;
+    original_text_ = load_analysis_text(run, "", 0).data;
     original_ = stream_of(original_text_, options.original_tokens);
     window_ = options.choices.window.value_or(default_window(run.recipe.model));
     if (window_ < 1 || window_ > run.recipe.model.seq_len)
@@ -51,14 +52,14 @@ class Ways {
                 run.recipe.model.seq_len);
   }
 
-  WaysReport compare() {
+  AdaptMethodsReport compare() {
     const Outcome frozen = alone();
-    add(WayKind::frozen, frozen);
-    if (run_.recipe.model.ffn == Ffn::some) add(WayKind::keys, keys());
-    add(WayKind::memory, memory());
-    add_best(WayKind::output_bias, bias());
-    add_best(WayKind::gradients, gradients());
-    for (Way& way : report_.ways) {
+    add(AdaptMethodKind::frozen, frozen);
+    if (run_.recipe.model.ffn == Ffn::some) add(AdaptMethodKind::keys, keys());
+    add(AdaptMethodKind::memory, memory());
+    add_best(AdaptMethodKind::output_bias, bias());
+    add_best(AdaptMethodKind::gradients, gradients());
+    for (AdaptMethod& way : report_.ways) {
       way.gain = frozen.loss() - way.loss;
       way.forgotten = way.original - frozen.original;
       way.times_frozen = way.seconds / std::max(1e-9, frozen.seconds);
@@ -153,11 +154,12 @@ class Ways {
   }
 
   Outcome memory() {
-    MemoryChoices choices = options_.choices;
+    MemoryOverrides choices = options_.choices;
     choices.window = window_;
-    Memory memory = options_.memory.empty()
-                        ? new_memory(run_, chosen_settings(usual_settings(run_), choices, document_end(run_)))
-                        : open_memory(run_, options_.memory);
+    Memory memory =
+        options_.memory.empty()
+            ? new_memory(run_, apply_memory_overrides(default_memory_settings(run_), choices, document_end(run_)))
+            : open_memory(run_, options_.memory);
     report_.slots = memory.settings.slots;
     Outcome out;
     out.seconds = seconds_of([&] {
@@ -167,8 +169,8 @@ class Ways {
         return true;
       });
     });
-    out.original = losses_with(*run_.model, memory, original_).mixed;
-    warn_of_known(run_, memory, original_text_, 0, "the run's validation text");
+    out.original = measure_losses(*run_.model, memory, original_).mixed;
+    warn_about_overlap(run_, memory, original_text_, 0, "the run's validation text");
     return out;
   }
 
@@ -280,8 +282,8 @@ class Ways {
     return out;
   }
 
-  Way& add(WayKind kind, const Outcome& outcome) {
-    Way& way = report_.ways.emplace_back();
+  AdaptMethod& add(AdaptMethodKind kind, const Outcome& outcome) {
+    AdaptMethod& way = report_.ways.emplace_back();
     way.kind = kind;
     for (const WindowResult& window : outcome.windows)
       way.windows.push_back(
@@ -291,46 +293,48 @@ class Ways {
     way.seconds = outcome.seconds;
     return way;
   }
-  void add_best(WayKind kind, const std::vector<std::pair<double, Outcome>>& tried) {
+  void add_best(AdaptMethodKind kind, const std::vector<std::pair<double, Outcome>>& tried) {
     const auto best = std::min_element(tried.begin(), tried.end(),
                                        [](const auto& a, const auto& b) { return a.second.loss() < b.second.loss(); });
-    Way& way = add(kind, best->second);
+    AdaptMethod& way = add(kind, best->second);
     way.rate = best->first;
     for (const auto& [rate, outcome] : tried) way.tried.push_back({rate, outcome.loss(), outcome.original});
   }
 
   OpenedRun& run_;
-  const WaysOptions& options_;
+  const AdaptMethodsOptions& options_;
   TokenData original_text_;
   std::vector<std::int32_t> stream_, original_;
   std::int64_t window_ = 0;
-  WaysReport report_;
+  AdaptMethodsReport report_;
 };
 
 }  // namespace
 
-const char* name_of(WayKind kind) {
+const char* name_of(AdaptMethodKind kind) {
   switch (kind) {
-    case WayKind::frozen: return "frozen";
-    case WayKind::keys: return "keys";
-    case WayKind::memory: return "memory";
-    case WayKind::output_bias: return "output bias";
-    case WayKind::gradients: return "gradients";
+    case AdaptMethodKind::frozen: return "frozen";
+    case AdaptMethodKind::keys: return "keys";
+    case AdaptMethodKind::memory: return "memory";
+    case AdaptMethodKind::output_bias: return "output bias";
+    case AdaptMethodKind::gradients: return "gradients";
   }
   return "";
 }
 
-const char* what_learns(WayKind kind) {
+const char* what_learns(AdaptMethodKind kind) {
   switch (kind) {
-    case WayKind::frozen: return "nothing";
-    case WayKind::keys: return "the addresses of frozen experts, by the published rules";
-    case WayKind::memory: return "slots with a key and a token, born in use";
-    case WayKind::output_bias: return "one number a token on the output, by the delta rule";
-    case WayKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
+    case AdaptMethodKind::frozen: return "nothing";
+    case AdaptMethodKind::keys: return "the addresses of frozen experts, by the published rules";
+    case AdaptMethodKind::memory: return "slots with a key and a token, born in use";
+    case AdaptMethodKind::output_bias: return "one number a token on the output, by the delta rule";
+    case AdaptMethodKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
   }
   return "";
 }
 
-WaysReport compare_ways(OpenedRun& run, const WaysOptions& options) { return Ways(run, options).compare(); }
+AdaptMethodsReport compare_adapt_methods(OpenedRun& run, const AdaptMethodsOptions& options) {
+  return Ways(run, options).compare();
+}
 
 }  // namespace some

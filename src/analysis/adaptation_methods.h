@@ -13,21 +13,21 @@
 
 namespace some {
 
-struct WaysOptions {
+struct AdaptMethodsOptions {
   std::string data;         // file, folder or builtin:DOMAIN
   std::string memory;       // initial memory, which is not changed; empty: start with an empty memory
-  MemoryChoices choices;    // settings of an empty memory
+  MemoryOverrides choices;  // settings of an empty memory
   std::int64_t tokens = 0;  // tokens of the stream; 0: all
   std::int64_t original_tokens = 20000;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
 
-enum class WayKind { frozen, keys, memory, output_bias, gradients };
-const char* name_of(WayKind kind);  // "output bias"
-const char* what_learns(WayKind kind);
+enum class AdaptMethodKind { frozen, keys, memory, output_bias, gradients };
+const char* name_of(AdaptMethodKind kind);  // "output bias"
+const char* what_learns(AdaptMethodKind kind);
 
-struct Way {
-  WayKind kind = WayKind::frozen;
+struct AdaptMethod {
+  AdaptMethodKind kind = AdaptMethodKind::frozen;
   struct Window {
     std::int64_t tokens = 0;
     double loss = 0;  // nats/token, like all losses here
@@ -43,14 +43,14 @@ struct Way {
   std::vector<Tried> tried;
 };
 
-struct WaysReport {
+struct AdaptMethodsReport {
   std::string run, data;
   std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
-  std::vector<Way> ways;
+  std::vector<AdaptMethod> ways;
 };
 
-WaysReport compare_ways(OpenedRun& run, const WaysOptions& options);
-nlohmann::json to_json(const WaysReport& report);
-std::string ways_page(const WaysReport& report, const OpenedRun& run);
+AdaptMethodsReport compare_adapt_methods(OpenedRun& run, const AdaptMethodsOptions& options);
+nlohmann::json to_json(const AdaptMethodsReport& report);
+std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun& run);
 
 }  // namespace some

@@ -4,16 +4,16 @@
 
 namespace some {
 
-StudyText study_text(const OpenedRun& run, const std::string& source, std::int64_t stories) {
+AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t stories) {
   if (stories < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--stories", stories);
-  StudyText out;
+  AnalysisText out;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).valid;
+    out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).valid;
     out.source = "the run's validation text";
   } else {
-    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.spare_cache());
+    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.read_only_cache());
     out.source = source;
   }
   out.stories = stories > 0 ? std::min(stories, out.data.stories()) : out.data.stories();
@@ -32,7 +32,7 @@ void require_layer(const ModelConfig& config, int layer) {
     bad_input(Code::layer_out_of_range, "there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
 }
 
-Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options) {
+Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
   const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::training, options.stories);
@@ -47,7 +47,7 @@ Choices collect_choices(Model& model, const TokenData& data, const CollectOption
   StepSettings settings;
   settings.temperature = options.temperature;
   const auto observe = [&](int layer, const RouterTape& tape) {
-    LayerFirings& firings = out.layers[static_cast<std::size_t>(layer)];
+    LayerAssignments& firings = out.layers[static_cast<std::size_t>(layer)];
     const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
     const auto k = static_cast<std::size_t>(config.top_k);
     for (const std::size_t row : kept) {

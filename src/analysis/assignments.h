@@ -11,19 +11,19 @@
 namespace some {
 
 // The run's validation documents, or another source; at most `stories` documents (0: all).
-struct StudyText {
+struct AnalysisText {
   TokenData data;
   std::string source;  // description for reports
   std::int64_t stories = 0;
 };
-StudyText study_text(const OpenedRun& run, const std::string& source, std::int64_t stories);
+AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t stories);
 
 // Throws (bad_input) for a run without experts (ffn = "dense" or "none"); `what` names the requested analysis.
 void require_experts(const OpenedRun& run, const std::string& what);
 // Throws (bad_input) if the model does not have this layer.
 void require_layer(const ModelConfig& config, int layer);
 
-struct LayerFirings {
+struct LayerAssignments {
   std::vector<std::int32_t> experts;  // [positions * k], best first
   std::vector<float> gates;           // [positions * k]
 };
@@ -35,7 +35,7 @@ struct Choices {
   std::vector<std::int32_t> story;   // index of its document
   std::vector<std::int32_t> places;  // position in the document, from 0
   std::vector<double> nll;           // loss of `next`, in nats; 0 if there is none
-  std::vector<LayerFirings> layers;
+  std::vector<LayerAssignments> layers;
   std::int64_t positions() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
@@ -47,6 +47,6 @@ struct CollectOptions {
   double temperature = 0;                             // 0: eval_temp
   LongDocuments long_documents = LongDocuments::cut;  // documents longer than the model's seq_len, as in training
 };
-Choices collect_choices(Model& model, const TokenData& data, const CollectOptions& options);
+Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options);
 
 }  // namespace some

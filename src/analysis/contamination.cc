@@ -77,7 +77,7 @@ class Documents {
     }
   }
 
-  DocumentsKnown result() const {
+  DocumentOverlap result() const {
     return {std::count(found_.begin(), found_.end(), true), static_cast<std::int64_t>(found_.size())};
   }
 
@@ -136,8 +136,8 @@ std::string file_of(const std::string& source) {
   return none || place.empty() ? "" : hex(hash_bytes(place.data(), place.size()));
 }
 
-std::optional<std::size_t> known_text(const Memory& memory, const std::string& path, const std::string& source,
-                                      Tokens tokens, std::optional<TokenId> end) {
+std::optional<std::size_t> find_known_text(const Memory& memory, const std::string& path, const std::string& source,
+                                           Tokens tokens, std::optional<TokenId> end) {
   const std::string name = escaped(source), file = file_of(source);
   std::optional<Error> refusal;
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
@@ -165,16 +165,16 @@ std::vector<std::int32_t> read_on(const MemoryText& known, Tokens tokens, std::o
   return out;
 }
 
-DocumentsKnown documents_known(const Memory& memory, const TokenData& data, std::int64_t stories,
-                               std::optional<TokenId> end) {
+DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t stories,
+                                 std::optional<TokenId> end) {
   Documents documents(data, stories, end);
   for (const MemoryText& text : memory.texts) documents.look_in(text.tokens);
   return documents.result();
 }
 
-DocumentsKnown warn_of_known(const OpenedRun& run, const Memory& memory, const TokenData& data, std::int64_t stories,
-                             const std::string& text) {
-  const DocumentsKnown out = documents_known(memory, data, stories, document_end(run));
+DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, const TokenData& data,
+                                   std::int64_t stories, const std::string& text) {
+  const DocumentOverlap out = document_overlap(memory, data, stories, document_end(run));
   if (out.known > 0)
     run.ctx->log.warning(
         Code::text_overlap,

@@ -17,8 +17,8 @@ namespace some {
 // (under any name) and begins with the same tokens; none if the text is new. `end` is the token that ends a document:
 // if a file has grown since it was read, the part read has one extra `end`. Throws (bad_input) if the file now contains
 // another text; `path` is the memory's file, for the error message.
-std::optional<std::size_t> known_text(const Memory& memory, const std::string& path, const std::string& source,
-                                      std::span<const std::int32_t> tokens, std::optional<TokenId> end);
+std::optional<std::size_t> find_known_text(const Memory& memory, const std::string& path, const std::string& source,
+                                           std::span<const std::int32_t> tokens, std::optional<TokenId> end);
 // Returns the text from which the memory continues reading: the tokens it has read, followed by the new rest of
 // `tokens`. Text appended to a document comes after the document's former end, as a separate document.
 std::vector<std::int32_t> read_on(const MemoryText& known, std::span<const std::int32_t> tokens,
@@ -29,13 +29,13 @@ std::string file_of(const std::string& source);
 
 // Counts how many of a text's first `stories` documents (0: all) a memory has read verbatim, completely or in a long
 // piece.
-struct DocumentsKnown {
+struct DocumentOverlap {
   std::int64_t known = 0, of = 0;
 };
-DocumentsKnown documents_known(const Memory& memory, const TokenData& data, std::int64_t stories,
-                               std::optional<TokenId> end);
+DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t stories,
+                                 std::optional<TokenId> end);
 // Does the same and logs a warning if there are any: the memory's gain on them does not measure its gain on other text.
-DocumentsKnown warn_of_known(const OpenedRun& run, const Memory& memory, const TokenData& data, std::int64_t stories,
-                             const std::string& text);
+DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, const TokenData& data,
+                                   std::int64_t stories, const std::string& text);
 
 }  // namespace some

@@ -35,7 +35,7 @@ struct Study {
 
   GuildUnit describe(const Firing& firing, std::vector<int> experts) const;
   GuildLayer layer_report(int layer) const;
-  void describe_busiest(const LayerFirings& firings, GuildLayer& out) const;
+  void describe_busiest(const LayerAssignments& firings, GuildLayer& out) const;
 };
 
 GuildUnit Study::describe(const Firing& firing, std::vector<int> experts) const {
@@ -62,8 +62,8 @@ GuildUnit Study::describe(const Firing& firing, std::vector<int> experts) const 
   return unit;
 }
 
-LabelledChoices labelled(const Choices& choices, const LayerFirings& firings, int experts,
-                         const std::vector<std::int32_t>& label, int labels) {
+LabeledAssignments labelled(const Choices& choices, const LayerAssignments& firings, int experts,
+                            const std::vector<std::int32_t>& label, int labels) {
   return {experts, choices.top_k, labels, firings.experts, label, {}};
 }
 
@@ -97,18 +97,18 @@ std::string noun_verdict(const Affinity& by_position, const Affinity& by_type, c
 }
 
 // Returns the expert with the highest affinity to a class; none if no unit fired often enough.
-std::optional<GivenUnit> given_expert(const LabelTest& test, std::size_t word_class) {
+std::optional<UnitAffinity> given_expert(const LabelTest& test, std::size_t word_class) {
   const Affinity& affinity = test.expert_affinity[word_class];
   if (affinity.unit < 0) return std::nullopt;
-  return GivenUnit{{affinity.unit}, affinity};
+  return UnitAffinity{{affinity.unit}, affinity};
 }
-std::optional<GivenUnit> given_set(const LabelTest& test, std::size_t word_class) {
+std::optional<UnitAffinity> given_set(const LabelTest& test, std::size_t word_class) {
   const Affinity& affinity = test.set_affinity[word_class];
   if (affinity.unit < 0) return std::nullopt;
-  return GivenUnit{test.sets[static_cast<std::size_t>(affinity.unit)], affinity};
+  return UnitAffinity{test.sets[static_cast<std::size_t>(affinity.unit)], affinity};
 }
 
-void Study::describe_busiest(const LayerFirings& firings, GuildLayer& out) const {
+void Study::describe_busiest(const LayerAssignments& firings, GuildLayer& out) const {
   const int k = choices.top_k;
   std::vector<Firing> by_expert(static_cast<std::size_t>(run.recipe.model.experts));
   std::map<std::vector<int>, Firing> by_set;
@@ -140,7 +140,7 @@ void Study::describe_busiest(const LayerFirings& firings, GuildLayer& out) const
 }
 
 GuildLayer Study::layer_report(int layer) const {
-  const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
+  const LayerAssignments& firings = choices.layers[static_cast<std::size_t>(layer)];
   const int experts = run.recipe.model.experts, vocab = static_cast<int>(run.tokenizer.vocab_size());
   Threads& threads = *run.ctx->threads;
   GuildLayer out;
@@ -153,7 +153,7 @@ GuildLayer Study::layer_report(int layer) const {
   std::vector<std::int32_t> class_labels;
   for (const WordClass one : classes) class_labels.push_back(static_cast<std::int32_t>(one));
   out.word_class = test_labels(threads, labelled(choices, firings, experts, class_labels, word_classes), how);
-  LabelledChoices typed = labelled(choices, firings, experts, type_class, word_classes);
+  LabeledAssignments typed = labelled(choices, firings, experts, type_class, word_classes);
   typed.type = choices.tokens;
   how.shuffle_types = true;
   out.word_class_by_type = test_labels(threads, typed, how);
@@ -176,7 +176,7 @@ GuildLayer Study::layer_report(int layer) const {
   const Affinity& by_type = out.word_class_by_type.expert_affinity[noun];
   out.noun_expert = is_guild(expert, by_type);
   out.noun_set = is_guild(set, out.word_class_by_type.set_affinity[noun]);
-  const AgainstChance &info = out.token.information, &next = out.next_token.information;
+  const ChanceTest &info = out.token.information, &next = out.next_token.information;
   out.summary = fmt::format(
       "Knowing the token tells {:.2f} of the {:.2f} bits of the choice of expert ({:.2f} by chance, {}): {}. The next "
       "token tells {:.2f} ({:.2f} by chance). Nouns: {}.",
@@ -190,14 +190,14 @@ GuildLayer Study::layer_report(int layer) const {
 
 }  // namespace
 
-GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
+GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   require_experts(run, "study for guilds");
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (options.shuffles < 1 || options.shuffles > 100000)
     bad_input(Code::option_invalid, "{} {}: say a number from 1 to 100000", "--shuffles", options.shuffles);
   if (options.min_count < 1)
     bad_input(Code::option_invalid, "{} {}: say at least 1", "--least-count", options.min_count);
-  const StudyText text = study_text(run, options.data, options.stories);
+  const AnalysisText text = load_analysis_text(run, options.data, options.stories);
   CollectOptions collect;
   collect.stories = options.stories;
   collect.rows = run.recipe.train.batch;
@@ -205,7 +205,7 @@ GuildReport study_guilds(OpenedRun& run, const GuildOptions& options) {
   collect.pad_id = run.tokenizer.pad_id();
   collect.eos_id = run.tokenizer.eos_id();
   collect.long_documents = run.recipe.data.long_documents;
-  Study study{run, options, collect_choices(*run.model, text.data, collect), {}, {}, {}, {}};
+  Study study{run, options, collect_assignments(*run.model, text.data, collect), {}, {}, {}, {}};
   if (study.choices.positions() == 0)
     bad_input(Code::data_nothing_to_predict, "{} predicts no token: there is nothing to study (stories of one token?)",
               text.source);

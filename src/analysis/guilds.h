@@ -46,14 +46,14 @@ struct GuildUnit {
 
 // The unit with the highest affinity to a word class. In a type test each token counts as its most frequent class, and
 // the shuffles redistribute the classes among tokens.
-struct GivenUnit {
+struct UnitAffinity {
   std::vector<int> experts;
   Affinity affinity;
 };
 struct ClassGuilds {
   WordClass word_class = WordClass::other;
   double base = 0;  // share of all positions
-  std::optional<GivenUnit> expert, expert_by_type, set, set_by_type;
+  std::optional<UnitAffinity> expert, expert_by_type, set, set_by_type;
 };
 
 struct GuildLayer {
@@ -79,7 +79,7 @@ struct GuildReport {
   std::vector<GuildLayer> layers;
 };
 
-GuildReport study_guilds(OpenedRun& run, const GuildOptions& options);
+GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options);
 nlohmann::json to_json(const GuildReport& report);
 // Returns the report as an HTML page.
 std::string guilds_page(const GuildReport& report, const OpenedRun& run);

@@ -94,7 +94,7 @@ LayerMaps map_layer(const OpenedRun& run, const Layer& layer, const std::vector<
   const std::int64_t experts = run.recipe.model.experts;
   LayerMaps maps;
   maps.positions =
-      read_key_positions(run.paths.folder, layer.index, positions_of_a_map(experts, max_map_points) - 1, run.step);
+      read_key_positions(run.paths.folder, layer.index, positions_per_map(experts, max_map_points) - 1, run.step);
   const Points keys{experts, run.recipe.model.query_size(), read_vector(layer.keys.keys)};
   maps.positions.push_back({run.step, keys, usage});
   maps.plane = principal_plane(keys);
@@ -138,7 +138,7 @@ InspectReport inspect_run(OpenedRun& run, const InspectOptions& options) {
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (run.recipe.model.experts >= tsne_least_points)
     resolve(options.tsne, std::min<std::int64_t>(run.recipe.model.experts, max_tsne_points));
-  const StudyText text = study_text(run, options.data, options.stories);
+  const AnalysisText text = load_analysis_text(run, options.data, options.stories);
   InspectReport report;
   report.run = run.paths.folder;
   report.step = run.step;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "analysis/key_charts.h"
+#include "analysis/pages/key_charts.h"
 #include "evaluation/evaluate.h"
 #include "evaluation/layer_measures.h"
 #include "plot/projection.h"

@@ -52,7 +52,7 @@ Grouping group(const std::vector<std::int32_t>& label, int labels) {
   return out;
 }
 
-Fixed prepare(const LabelledChoices& c, const LabelTestOptions& options) {
+Fixed prepare(const LabeledAssignments& c, const LabelTestOptions& options) {
   Fixed fixed;
   fixed.positions = static_cast<std::int64_t>(c.label.size());
   fixed.expert_count.assign(static_cast<std::size_t>(c.experts), 0);
@@ -92,7 +92,7 @@ struct Types {
   std::vector<std::int32_t> label;         // by type
 };
 
-Types find_types(const LabelledChoices& c) {
+Types find_types(const LabeledAssignments& c) {
   if (c.type.size() != c.label.size())
     failed(Code::internal, "shuffling types needs a type for each of the {} positions, not {}", c.label.size(),
            c.type.size());
@@ -115,7 +115,7 @@ Types find_types(const LabelledChoices& c) {
   return out;
 }
 
-Grouping shuffle_types(const LabelledChoices& c, const Types& types, const RandomStream& stream) {
+Grouping shuffle_types(const LabeledAssignments& c, const Types& types, const RandomStream& stream) {
   std::vector<std::int32_t> dealt = types.label;
   for (std::size_t first = 0; first < types.by_frequency.size(); first += types_in_a_block) {
     const std::size_t last = std::min(types.by_frequency.size(), first + types_in_a_block);
@@ -147,7 +147,7 @@ double deviations(double hits, double count, double base) {
 using GroupVisitor = std::function<void(int label, const std::vector<std::int64_t>& expert_hits,
                                         const std::vector<std::int64_t>& set_hits)>;
 
-Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOptions& options, const Grouping& groups,
+Scores score(const LabeledAssignments& c, const Fixed& fixed, const LabelTestOptions& options, const Grouping& groups,
              const GroupVisitor& visit) {
   Scores scores;
   std::vector<std::int64_t> hits(static_cast<std::size_t>(c.experts), 0), most(hits.size(), 0),
@@ -201,8 +201,8 @@ Scores score(const LabelledChoices& c, const Fixed& fixed, const LabelTestOption
 
 }  // namespace
 
-AgainstChance against_chance(double value, const std::vector<double>& shuffled) {
-  AgainstChance out;
+ChanceTest compare_with_chance(double value, const std::vector<double>& shuffled) {
+  ChanceTest out;
   out.value = value;
   if (shuffled.empty()) return out;
   const double count = static_cast<double>(shuffled.size());
@@ -219,7 +219,7 @@ AgainstChance against_chance(double value, const std::vector<double>& shuffled) 
   return out;
 }
 
-LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTestOptions& options) {
+LabelTest test_labels(Threads& threads, const LabeledAssignments& c, const LabelTestOptions& options) {
   if (c.label.empty())
     bad_input(Code::data_nothing_to_predict, "there is no position to study: the text predicts no token");
   if (options.shuffles < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--shuffles", options.shuffles);
@@ -265,7 +265,7 @@ LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTes
       one.share = static_cast<double>(hits[unit]) / static_cast<double>(counts[unit]);
       one.recall = static_cast<double>(hits[unit]) / static_cast<double>(with_label);
       one.z = deviations(static_cast<double>(hits[unit]), static_cast<double>(counts[unit]), one.base);
-      one.p = against_chance(one.z, largest_z).p;
+      one.p = compare_with_chance(one.z, largest_z).p;
       const bool certain = one.p <= 0.05;
       if (best.unit < 0 || (certain && !best_certain) ||
           (certain == best_certain && (certain ? one.share > best.share : one.z > best.z))) {
@@ -283,8 +283,8 @@ LabelTest test_labels(Threads& threads, const LabelledChoices& c, const LabelTes
         pick(label, set_hits, fixed.set_count, column([&](const Scores& one) { return one.set_z[l]; }),
              test.set_affinity[l]);
       });
-  test.information = against_chance(real.information, column([](const Scores& one) { return one.information; }));
-  test.purity = against_chance(real.purity, column([](const Scores& one) { return one.purity; }));
+  test.information = compare_with_chance(real.information, column([](const Scores& one) { return one.information; }));
+  test.purity = compare_with_chance(real.purity, column([](const Scores& one) { return one.purity; }));
   return test;
 }
 

@@ -10,16 +10,16 @@
 namespace some {
 
 // A statistic compared with its distribution when the labels are shuffled over the positions.
-struct AgainstChance {
+struct ChanceTest {
   double value = 0;
   double mean = 0, deviation = 0;  // of the shuffles
   double z = 0;                    // (value - mean) / deviation; 0 if the shuffles do not vary
   double p = 1;                    // (1 + shuffles at least as large) / (1 + shuffles)
 };
-AgainstChance against_chance(double value, const std::vector<double>& shuffled);
+ChanceTest compare_with_chance(double value, const std::vector<double>& shuffled);
 
 // Assignments of experts at positions with one label each (a token, a word class).
-struct LabelledChoices {
+struct LabeledAssignments {
   int experts = 0, top_k = 0, labels = 0;
   std::vector<std::int32_t> chosen;  // [positions * top_k]
   std::vector<std::int32_t> label;   // [positions], 0 .. labels-1
@@ -41,8 +41,8 @@ struct Affinity {
 
 struct LabelTest {
   double expert_entropy = 0;           // entropy of the assignments, in bits
-  AgainstChance information;           // mutual information of expert and label, in bits/assignment
-  AgainstChance purity;                // fraction of assignments that have their expert's most frequent label
+  ChanceTest information;              // mutual information of expert and label, in bits/assignment
+  ChanceTest purity;                   // fraction of assignments that have their expert's most frequent label
   std::vector<std::vector<int>> sets;  // sets seen at least min_count times, most frequent first
   std::vector<Affinity> expert_affinity, set_affinity;  // by label: the unit with the highest affinity; only on request
 };
@@ -56,6 +56,6 @@ struct LabelTestOptions {
   // chance by position; only an expert that combines several nouns exceeds chance by type.
   bool shuffle_types = false;
 };
-LabelTest test_labels(Threads& threads, const LabelledChoices& choices, const LabelTestOptions& options);
+LabelTest test_labels(Threads& threads, const LabeledAssignments& choices, const LabelTestOptions& options);
 
 }  // namespace some

@@ -33,9 +33,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // Throws if the requested settings differ from those of the existing memory.
-void refuse_changes(const Memory& memory, const std::string& path, const MemoryChoices& choices,
+void refuse_changes(const Memory& memory, const std::string& path, const MemoryOverrides& choices,
                     std::optional<TokenId> end) {
-  MemorySettings wanted = chosen_settings(memory.settings, choices, end);
+  MemorySettings wanted = apply_memory_overrides(memory.settings, choices, end);
   wanted.rounds = memory.settings.rounds;  // refinement passes can be changed at any time
   if (wanted.slots != memory.settings.slots)
     bad_input(Code::memory_settings, "{} {}: the memory {} has {}; leave --slots out, or name another file", "--slots",
@@ -61,7 +61,7 @@ void require_writable(const std::string& memory) {
 // different paths on different ranks: rank 0 decides.
 std::int64_t number_of_text(const Group& group, Memory& memory, const std::string& path, const std::string& source,
                             std::span<const std::int32_t> tokens, std::optional<TokenId> end) {
-  const std::optional<std::size_t> found = known_text(memory, path, source, tokens, end);
+  const std::optional<std::size_t> found = find_known_text(memory, path, source, tokens, end);
   std::int64_t text = group.all_reduce_max(group.root() && found ? static_cast<std::int64_t>(*found) + 1 : 0) - 1;
   if (text < 0) {
     text = std::ssize(memory.texts);
@@ -125,7 +125,8 @@ WindowResult ReadReport::all() const {
   return sum;
 }
 
-MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end) {
+MemorySettings apply_memory_overrides(MemorySettings settings, const MemoryOverrides& choices,
+                                      std::optional<TokenId> end) {
   settings.slots = choices.slots.value_or(settings.slots);
   settings.window = choices.window.value_or(settings.window);
   settings.match = choices.match.value_or(settings.match);
@@ -148,7 +149,7 @@ MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& cho
   return settings;
 }
 
-void learn_written(OpenedRun& run, Memory& memory, const std::string& text) {
+void learn_typed_text(OpenedRun& run, Memory& memory, const std::string& text) {
   const std::vector<TokenId> tokens = run.tokenizer.encode(text);
   if (tokens.size() < 2) return;  // a single token has nothing to predict
   const std::string name =
@@ -156,8 +157,8 @@ void learn_written(OpenedRun& run, Memory& memory, const std::string& text) {
   learn_text(*run.model, memory, name, tokens, std::ssize(tokens), {});
 }
 
-TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens) {
-  TwoLosses out;
+LossPair measure_losses(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens) {
+  LossPair out;
   if (tokens.size() < 2) return out;
   const ReadSpan reading{0, 1, std::ssize(tokens), memory.settings.window,
                          windows_at_once(model.context(), model.config())};
@@ -186,7 +187,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
-        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.spare_cache());
+        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.read_only_cache());
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2)
       bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", text);
@@ -201,7 +202,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   }
   Memory memory;
   // Every rank has the memory; only rank 0 writes it, and first reports whether it exists.
-  std::optional<MemoryKeeper> keeper;
+  std::optional<MemorySaver> keeper;
   if (!options.frozen && !options.memory.empty() && group.root()) keeper.emplace(options.memory);
   const auto save = [&] {
     if (keeper) keeper->save(memory);
@@ -211,15 +212,15 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   if (there) {
     // An unwritable path is reported before hours of reading; for a new file, the first save shows it.
     if (group.root()) require_writable(options.memory);
-    memory = open_to_learn(run, options.memory);
+    memory = open_memory_for_update(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
     memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
     check_settings(memory.settings, "--");
     // One text that cannot be continued must not cost the reading of the texts before it.
     for (std::size_t i = 0; i < streams.size(); ++i)
-      known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
+      find_known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
   } else if (!options.frozen) {
-    memory = new_memory(run, chosen_settings(usual_settings(run), options.choices, document_end(run)));
+    memory = new_memory(run, apply_memory_overrides(default_memory_settings(run), options.choices, document_end(run)));
     save();
   }
   group.barrier();
@@ -290,9 +291,9 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
                    mixture_weights(memory.settings, read_vector(memory.store.shares))};
   if (options.original_tokens > 1 && !stopped) {
     if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
-    const TokenData original = study_text(run, "", 0).data;
-    report.original = losses_with(model, memory, stream_of(original, options.original_tokens));
-    report.original_known = warn_of_known(run, memory, original, 0, "the run's validation text");
+    const TokenData original = load_analysis_text(run, "", 0).data;
+    report.original = measure_losses(model, memory, stream_of(original, options.original_tokens));
+    report.original_known = warn_about_overlap(run, memory, original, 0, "the run's validation text");
     if (options.progress) options.progress("the run's validation text", 1, 1);
   }
   if (kept != nullptr) kept->memory = std::move(memory);

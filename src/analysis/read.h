@@ -17,7 +17,7 @@
 namespace some {
 
 // Memory settings passed by the user; the rest comes from the run or from the existing memory.
-struct MemoryChoices {
+struct MemoryOverrides {
   std::optional<std::int64_t> slots, window, values, parts, look, rounds;
   std::optional<double> match, decay, share, counts;
   std::optional<bool> inherit;
@@ -26,11 +26,12 @@ struct MemoryChoices {
   bool documents = false;    // each document separately, as in training
 };
 // Applies the choices. end: the token that ends a document in the run's texts; none if they have none.
-MemorySettings chosen_settings(MemorySettings settings, const MemoryChoices& choices, std::optional<TokenId> end);
+MemorySettings apply_memory_overrides(MemorySettings settings, const MemoryOverrides& choices,
+                                      std::optional<TokenId> end);
 struct ReadOptions {
   std::vector<std::string> texts;  // files, folders, builtin:DOMAIN
   std::string memory;              // the memory's file; empty: not saved
-  MemoryChoices choices;
+  MemoryOverrides choices;
   std::int64_t stories = 0;  // documents per text; 0: all
   std::int64_t tokens = 0;   // tokens per text; 0: all
   // of the run's validation text, to measure the loss increase there; 0: not measured
@@ -57,7 +58,7 @@ struct ReadMemory {
 };
 
 // Loss of the model without and with a memory that does not learn.
-struct TwoLosses {
+struct LossPair {
   std::int64_t tokens = 0;
   double frozen = 0, mixed = 0;  // nats/token
 };
@@ -85,8 +86,8 @@ struct ReadReport {
   double seconds = 0, refinement_seconds = 0;
   bool stopped = false;
   std::optional<MemoryAfterReading> memory;  // none: the model without a memory
-  std::optional<TwoLosses> original;         // on the run's validation text, if requested
-  DocumentsKnown original_known;             // overlap with that text
+  std::optional<LossPair> original;          // on the run's validation text, if requested
+  DocumentOverlap original_known;            // overlap with that text
   WindowResult all() const;
 };
 
@@ -97,10 +98,10 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
 nlohmann::json to_json(const ReadReport& report);
 
 // Adds text entered by the user to the memory, named by its first words.
-void learn_written(OpenedRun& run, Memory& memory, const std::string& text);
+void learn_typed_text(OpenedRun& run, Memory& memory, const std::string& text);
 
 // Measures both losses on `tokens`, the beginning of a text.
-TwoLosses losses_with(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens);
+LossPair measure_losses(Model& model, Memory& memory, const std::vector<std::int32_t>& tokens);
 
 // Returns the page of a reading: losses, and the store over time.
 std::string read_page(const ReadReport& report, const ReadMemory& kept, const OpenedRun& run);

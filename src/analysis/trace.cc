@@ -37,9 +37,9 @@ constexpr std::size_t every_slot = static_cast<std::size_t>(max_slots), max_pass
 constexpr std::int64_t words_around = 24;
 
 // Computes the memory's contributions token by token, because the mixture weights change along the text.
-std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>& ids, Memory& memory) {
+std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<TokenId>& ids, Memory& memory) {
   Context& ctx = *run.ctx;
-  std::vector<Remembered> out(ids.size());
+  std::vector<MemoryContribution> out(ids.size());
   if (ids.size() < 2) return out;
   Batch batch;
   batch.offsets = {0, static_cast<std::int32_t>(ids.size()) - 1};
@@ -63,7 +63,7 @@ std::vector<Remembered> remembered_in(OpenedRun& run, const std::vector<TokenId>
     const std::vector<SlotContribution> parts = answers.parts_of(state, only, ids[t + 1], every_slot).front();
     Tensor loss = nll.rows(row, row + 1);
     mix_losses(ctx, memory, state, device_batch.targets.rows(row, row + 1), shares, loss);
-    Remembered& one = out[t + 1];
+    MemoryContribution& one = out[t + 1];
     one.nll = read_vector(loss)[0];
     const double whole = std::exp(-one.nll);
     for (const SlotContribution& part : parts) {
@@ -101,7 +101,7 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   CollectOptions options;
   options.pad_id = run.tokenizer.pad_id();
   options.eos_id = run.tokenizer.eos_id();
-  trace.choices = collect_choices(*run.model, make_token_data({ids}), options);
+  trace.choices = collect_assignments(*run.model, make_token_data({ids}), options);
   for (const TokenId id : ids) trace.words.emplace_back(run.tokenizer.token_bytes(id));
   trace.text = run.tokenizer.decode(ids);
   if (memory != nullptr) trace.remembered = remembered_in(run, ids, *memory);
@@ -123,7 +123,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
     // The surprise of a token is the loss of predicting it from the previous tokens; the first is not predicted.
     if (t > 0 && choices.next[t - 1] >= 0) one["surprise_nats"] = choices.nll[t - 1];
     if (t > 0 && t < trace.remembered.size()) {
-      const Remembered& memory = trace.remembered[t];
+      const MemoryContribution& memory = trace.remembered[t];
       nlohmann::json passages = nlohmann::json::array();
       for (const auto& [share, passage] : memory.passages) {
         passages.push_back(to_json(passage));
@@ -134,7 +134,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
     if (trace.prompt_tokens > 0) one["generated"] = t >= trace.prompt_tokens;
     nlohmann::json layers = nlohmann::json::array();
     for (const int layer : trace.layers) {
-      const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
+      const LayerAssignments& firings = choices.layers[static_cast<std::size_t>(layer)];
       nlohmann::json experts = nlohmann::json::array(), gates = nlohmann::json::array();
       for (std::size_t i = t * k; i < (t + 1) * k; ++i) {
         experts.push_back(firings.experts[i]);

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "analysis/assignments.h"
-#include "analysis/memory_view.h"
+#include "analysis/pages/memory_view.h"
 
 namespace some {
 
 // The memory's contribution to the prediction of a token.
-struct Remembered {
+struct MemoryContribution {
   double share = 0;  // fraction of the token's probability
   double nll = 0;    // loss of the mixture, in nats
   // passages of the slots that hold this token, weighted by their fraction of its probability
@@ -26,7 +26,7 @@ struct Trace {
   std::string stopped;      // why generation ended; empty if nothing was generated
   std::vector<int> layers;  // the requested layers
   Choices choices;
-  std::vector<Remembered>
+  std::vector<MemoryContribution>
       remembered;  // one per token if there is a memory; empty for the first token, which is not predicted
 };
 

@@ -46,7 +46,7 @@ std::string points(const Watch& watch, const Request& request) {
   std::string out = "{\"runs\":[";
   bool first = true;
   std::map<std::string, std::vector<std::vector<XY>>> groups;
-  for (const auto& run : asked_runs(watch, request)) {
+  for (const auto& run : requested_runs(watch, request)) {
     // Counts rows first: a line that arrives meanwhile is sent twice rather than never.
     const std::size_t rows = run->rows(metric);
     // Smoothing starts at the first value, whatever range is shown.
@@ -60,10 +60,10 @@ std::string points(const Watch& watch, const Request& request) {
     if (bands) groups[run->summary()["group"].get<std::string>()].push_back(keep > 0 ? calm : all);
     out += fmt::format("{}{{\"id\":\"{}\",\"rows\":{},\"points\":", first ? "" : ",", run->id(), rows);
     first = false;
-    append_points(out, thinned(all, buckets));
+    append_points(out, downsampled(all, buckets));
     if (keep > 0) {
       out += ",\"smooth\":";
-      append_points(out, thinned(calm, buckets));
+      append_points(out, downsampled(calm, buckets));
       out += fmt::format(",\"state\":[{},{}]", smoother.sum(), smoother.weight());
     }
     out += '}';
@@ -91,7 +91,7 @@ std::string points(const Watch& watch, const Request& request) {
 
 // Returns the settings in which the runs differ; for a single run, all settings.
 std::string settings(const Watch& watch, const Request& request) {
-  const auto runs = asked_runs(watch, request);
+  const auto runs = requested_runs(watch, request);
   std::vector<std::map<std::string, std::string>> of;
   for (const auto& run : runs) of.push_back(run->settings());
   nlohmann::json ids = nlohmann::json::array(), rows = nlohmann::json::array();
@@ -152,7 +152,7 @@ void append_points(std::string& out, const std::vector<XY>& points) {
   out += ']';
 }
 
-std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request) {
+std::vector<std::shared_ptr<RunLog>> requested_runs(const Watch& watch, const Request& request) {
   const std::string list = request.value("runs");
   std::vector<std::shared_ptr<RunLog>> out;
   for (std::size_t begin = 0; begin < list.size() && out.size() < max_runs_asked;) {

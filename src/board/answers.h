@@ -25,6 +25,6 @@ double number_of(const std::string& name, const std::string& text);
 double number_of(const Request& request, const std::string& name, double usual, double least, double most);
 void append_points(std::string& out, const std::vector<XY>& points);  // appends [[x, y], ...]
 // Returns the runs that a request names; unknown runs are omitted.
-std::vector<std::shared_ptr<RunLog>> asked_runs(const Watch& watch, const Request& request);
+std::vector<std::shared_ptr<RunLog>> requested_runs(const Watch& watch, const Request& request);
 
 }  // namespace some

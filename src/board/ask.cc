@@ -95,7 +95,7 @@ class Changed {
 
 }  // namespace
 
-Asked read_asked(const std::string& body) {
+Asked parse_generate_request(const std::string& body) {
   const JsonObject all(parse_json(body, "question"), "question");
   Asked asked;
   asked.run = all.need<std::string>("run");
@@ -117,9 +117,10 @@ Asked read_asked(const std::string& body) {
   return asked;
 }
 
-Asking::Asking(const DeviceChoice& device, int threads) : device_(device), threads_(threads), worker_(max_questions) {}
+GenerationService::GenerationService(const DeviceChoice& device, int threads)
+    : device_(device), threads_(threads), worker_(max_questions) {}
 
-Asking::Opened& Asking::open(const RunLog& run) {
+GenerationService::Opened& GenerationService::open(const RunLog& run) {
   refuse_links(run.folder());
   const std::int64_t step = find_checkpoint(run.folder(), "latest").step;
   const auto found = std::find_if(opened_.begin(), opened_.end(),
@@ -138,7 +139,7 @@ Asking::Opened& Asking::open(const RunLog& run) {
   return opened_.front();
 }
 
-Memory* Asking::memory_of(Opened& opened, const RunLog& run) {
+Memory* GenerationService::memory_of(Opened& opened, const RunLog& run) {
   const std::string file = run.memory();
   if (file.empty()) bad_input(Code::memory_missing, "this run has no memory: 'some read' makes one");
   struct stat now {};
@@ -151,7 +152,7 @@ Memory* Asking::memory_of(Opened& opened, const RunLog& run) {
   return &*opened.memory;
 }
 
-void Asking::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream) {
+void GenerationService::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream) {
   send(*stream, {{"kind", "waiting"}});
   const auto question = std::make_shared<Asked>(std::move(asked));
   const bool taken = worker_.add([this, run, question, stream] {
@@ -171,7 +172,7 @@ void Asking::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::
   }
 }
 
-void Asking::write(const RunLog& run, Asked& asked, Stream& stream) {
+void GenerationService::write(const RunLog& run, Asked& asked, Stream& stream) {
   Opened& opened = open(run);
   OpenedRun& model = opened.run;
   Memory* memory = asked.memory ? memory_of(opened, run) : nullptr;

@@ -28,13 +28,13 @@ struct Asked {
   std::optional<Off> off;  // an expert excluded from routing
   bool memory = false;
 };
-Asked read_asked(const std::string& body);  // throws (bad_input) for an invalid request
+Asked parse_generate_request(const std::string& body);  // throws (bad_input) for an invalid request
 
 constexpr std::size_t max_questions = 8;  // maximum number of queued requests
 
-class Asking {
+class GenerationService {
  public:
-  Asking(const DeviceChoice& device, int threads);
+  GenerationService(const DeviceChoice& device, int threads);
   std::size_t waiting() const { return worker_.waiting(); }
   // Streams the answer as JSON lines: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
   void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);

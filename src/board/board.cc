@@ -84,9 +84,9 @@ class Made {
 
 }  // namespace
 
-class Board::Rooms {
+class Board::BoardImpl {
  public:
-  Rooms(BoardSettings settings, const Log& log) : settings_(prepared(std::move(settings))), log_(log) {
+  BoardImpl(BoardSettings settings, const Log& log) : settings_(prepared(std::move(settings))), log_(log) {
     page_ = shared_text(board_page(settings_.watch.folders, settings_.read_only));
     page_tag_ = fmt::format("\"{}\"", hex(hash_bytes(page_->data(), page_->size())));
     watch_.emplace(
@@ -95,7 +95,7 @@ class Board::Rooms {
     if (!settings_.read_only) asking_.emplace(settings_.device, settings_.threads);
     server_.emplace(settings_.server, [this](const Request& request, const Answer& answer) { serve(request, answer); });
   }
-  ~Rooms() {
+  ~BoardImpl() {
     server_.reset();
     slow_.reset();
     asking_.reset();
@@ -165,7 +165,7 @@ class Board::Rooms {
       return answer.respond(refusal(Code::request_unknown, "there is no such address", 404));
     if (!asking_)
       return answer.respond(refusal(Code::request_forbidden, "this board only shows: nothing can be asked", 403));
-    Asked asked = read_asked(request.body);
+    Asked asked = parse_generate_request(request.body);
     const auto run = watch_->find(asked.run);
     if (!run) return answer.respond(refusal(Code::run_not_found, "there is no such run", 404));
     if (asking_->waiting() >= max_questions)
@@ -198,7 +198,7 @@ class Board::Rooms {
     for (const auto& [key, value] : request.query) {
       if (key != "token") of += fmt::format("\n{}={}", key, value);
     }
-    for (const auto& run : question.of_all ? watch_->runs() : asked_runs(*watch_, request))
+    for (const auto& run : question.of_all ? watch_->runs() : requested_runs(*watch_, request))
       of += fmt::format("\n{} {}", run->id(), run->version());
     Response response;
     response.etag = fmt::format("\"{}\"", hex(hash_bytes(of.data(), of.size())));
@@ -219,12 +219,12 @@ class Board::Rooms {
   Clock::time_point pulse_ = Clock::now();
   Made made_;
   std::optional<Worker> slow_;
-  std::optional<Asking> asking_;
+  std::optional<GenerationService> asking_;
   std::optional<Watch> watch_;
   std::optional<Server> server_;
 };
 
-Board::Board(BoardSettings settings, const Log& log) : rooms_(std::make_unique<Rooms>(std::move(settings), log)) {}
+Board::Board(BoardSettings settings, const Log& log) : rooms_(std::make_unique<BoardImpl>(std::move(settings), log)) {}
 Board::~Board() = default;
 int Board::port() const { return rooms_->server().port(); }
 std::size_t Board::viewers() const { return rooms_->viewers(); }

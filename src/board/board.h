@@ -36,8 +36,8 @@ class Board {
   const Watch& watch() const;
 
  private:
-  class Rooms;
-  std::unique_ptr<Rooms> rooms_;
+  class BoardImpl;
+  std::unique_ptr<BoardImpl> rooms_;
 };
 
 }  // namespace some

@@ -67,7 +67,7 @@ class Stretches {
 
 }  // namespace
 
-std::vector<XY> thinned(const std::vector<XY>& points, std::size_t buckets) {
+std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets) {
   if (points.size() <= 2 * buckets || points.size() < 3) return points;
   const Stretches stretches(points.front().x, points.back().x, buckets);
   std::vector<XY> out{points.front()};

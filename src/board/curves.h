@@ -62,7 +62,7 @@ std::vector<XY> smoothed(const std::vector<XY>& points, Smoother& smoother);
 
 // Downsamples to at most about twice `buckets` points: keeps the minimum and the maximum of each interval of x, so that
 // no peak is lost, and the first and the last point.
-std::vector<XY> thinned(const std::vector<XY>& points, std::size_t buckets);
+std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets);
 
 struct BandPoint {
   double x = 0, mean = 0, low = 0, high = 0;

@@ -73,11 +73,11 @@ struct ServerSettings {
   int port = 0;       // 0: any free port
   std::string token;  // access token; empty: none required, and only host names of this machine are accepted
   std::size_t max_connections = 600;
-  std::size_t max_of_an_address = 500;
+  std::size_t max_connections_per_address = 500;
   std::size_t header_bytes = 8 << 10, body_bytes = 64 << 10;
-  std::size_t waiting_bytes = 1 << 20;  // limit of unsent data of a stream with a slow reader
+  std::size_t max_pending_bytes = 1 << 20;  // limit of unsent data of a stream with a slow reader
   std::chrono::milliseconds read_time{20000}, write_time{20000};
-  double requests_a_second = 200, requests_at_once = 2000;  // rate limit per address (token bucket)
+  double requests_per_second = 200, request_burst = 2000;  // rate limit per address (token bucket)
 };
 
 bool is_loopback(const std::string& host);  // true for an address or name reachable only from this machine

@@ -145,10 +145,10 @@ class Core : public std::enable_shared_from_this<Core> {
   // Returns true if the address is within its rate limit.
   bool may_ask(const std::string& address) {
     if (buckets_.size() > 4096) {
-      std::erase_if(buckets_, [&](const auto& entry) { return refilled(entry.second) >= settings_.requests_at_once; });
+      std::erase_if(buckets_, [&](const auto& entry) { return refilled(entry.second) >= settings_.request_burst; });
       if (buckets_.size() > 4096) buckets_.clear();
     }
-    const auto [found, is_new] = buckets_.try_emplace(address, Bucket{settings_.requests_at_once, Clock::now()});
+    const auto [found, is_new] = buckets_.try_emplace(address, Bucket{settings_.request_burst, Clock::now()});
     Bucket& bucket = found->second;
     bucket.left = refilled(bucket);
     bucket.when = Clock::now();
@@ -163,7 +163,7 @@ class Core : public std::enable_shared_from_this<Core> {
   void take(tcp::socket socket);
   double refilled(const Bucket& bucket) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - bucket.when).count();
-    return std::min(settings_.requests_at_once, bucket.left + seconds * settings_.requests_a_second);
+    return std::min(settings_.request_burst, bucket.left + seconds * settings_.requests_per_second);
   }
 
   ServerSettings settings_;
@@ -260,7 +260,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Queues data in order; may be called from any thread. (Posts from several threads are unordered: they only wake the
   // server's thread.) Returns false if the reader is over its limit of unsent data and is dropped.
   bool deliver(const SharedText& bytes) {
-    const bool slow = (waiting_ += bytes->size()) > server_->settings().waiting_bytes;
+    const bool slow = (waiting_ += bytes->size()) > server_->settings().max_pending_bytes;
     {
       const std::lock_guard lock(inbox_mutex_);
       if (!slow) inbox_.push_back(bytes);
@@ -475,7 +475,7 @@ void Core::take(tcp::socket socket) {
   const auto peer = socket.remote_endpoint(error);
   if (error) return;
   const std::string address = peer.address().to_string();
-  if (sessions_.size() >= settings_.max_connections || of_address_[address] >= settings_.max_of_an_address) {
+  if (sessions_.size() >= settings_.max_connections || of_address_[address] >= settings_.max_connections_per_address) {
     if (of_address_[address] == 0) of_address_.erase(address);
     return;  // closes the socket
   }

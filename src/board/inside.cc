@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "analysis/key_charts.h"
+#include "analysis/pages/key_charts.h"
 #include "board/own_files.h"
 #include "core/error.h"
 #include "core/threads.h"
@@ -20,7 +20,7 @@ constexpr std::size_t max_moments = 200, max_experts_shown = 512, max_keys_of_ts
 constexpr std::size_t max_positions_read = 400000;  // limits the values in all positions of a map
 
 std::shared_ptr<RunLog> one_run(const Watch& watch, const Request& request) {
-  const auto runs = asked_runs(watch, request);
+  const auto runs = requested_runs(watch, request);
   if (runs.size() != 1) bad_input(Code::request_invalid, "{}: wants the number of one run", "runs");
   return runs.front();
 }
@@ -36,7 +36,7 @@ int layer_of(const RunLog& run, const Request& request) {
 // instead.
 std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
   std::vector<RunLog::Load> moments = run.load(layer);
-  if (!moments.empty() || !is_own_folder(run.folder() + "/keys")) return moments;
+  if (!moments.empty() || !is_folder_not_link(run.folder() + "/keys")) return moments;
   for (const KeyPositions& one : read_key_positions(run.folder(), layer, max_moments)) {
     const double sum = std::accumulate(one.usage.begin(), one.usage.end(), 0.0);
     RunLog::Load moment{static_cast<double>(one.step), {}};
@@ -49,9 +49,9 @@ std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
 
 // True if no symbolic link leads a reader of key positions out of the run.
 bool keys_are_own(const RunLog& run) {
-  if (!is_own_folder(run.folder() + "/keys")) return false;
+  if (!is_folder_not_link(run.folder() + "/keys")) return false;
   for (const CheckpointName& one : list_key_positions(run.folder())) {
-    if (!is_own_file(one.folder)) return false;
+    if (!is_file_not_link(one.folder)) return false;
   }
   return true;
 }
@@ -69,7 +69,7 @@ std::string layer_curves(const Watch& watch, const Request& request) {
     const std::string name =
         fmt::format("{}.layers.{}.{}", metric.substr(0, dot), layer, metric.substr(std::min(metric.size(), dot + 1)));
     if (layer > 0) out += ',';
-    append_points(out, thinned(run->curve(name, *axis, {}), 150));
+    append_points(out, downsampled(run->curve(name, *axis, {}), 150));
   }
   return out + "]}";
 }
@@ -152,7 +152,7 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
                            positions.back().step, settings.perplexity, settings.iterations, settings.seed);
     tsne_map = std::move(map);
   }
-  nlohmann::json out = key_map(threads, "keys", "", "", positions, positions.back().usage, tsne_map).spec;
+  nlohmann::json out = key_map_chart(threads, "keys", "", "", positions, positions.back().usage, tsne_map).spec;
   out["tsne_can"] = last.count >= tsne_least_points && last.count <= static_cast<std::int64_t>(max_keys_of_tsne);
   return out.dump();
 }

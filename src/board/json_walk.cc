@@ -95,7 +95,7 @@ class Walker {
   }
 
   bool members() {
-    if (path_.size() >= static_cast<std::size_t>(deepest_json)) return false;
+    if (path_.size() >= static_cast<std::size_t>(max_json_depth)) return false;
     ++at_;
     if (take('}')) return true;
     path_.emplace_back();
@@ -110,7 +110,7 @@ class Walker {
   }
 
   bool items() {
-    if (path_.size() >= static_cast<std::size_t>(deepest_json)) return false;
+    if (path_.size() >= static_cast<std::size_t>(max_json_depth)) return false;
     ++at_;
     if (take(']')) return true;
     path_.emplace_back();

@@ -25,7 +25,7 @@ class JsonVisitor {
 };
 
 // Returns false if the line is damaged, by the same rules as for_each_json_line (core/json_lines.h): it is not a JSON
-// object, or nests deeper than deepest_json. The values visited until then must be discarded.
+// object, or nests deeper than max_json_depth. The values visited until then must be discarded.
 bool walk_json(std::string_view line, JsonVisitor& visitor);
 
 }  // namespace some

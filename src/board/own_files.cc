@@ -4,12 +4,12 @@
 
 namespace some {
 
-bool is_own_file(const std::string& path) {
+bool is_file_not_link(const std::string& path) {
   struct stat now {};
   return ::lstat(path.c_str(), &now) == 0 && S_ISREG(now.st_mode);
 }
 
-bool is_own_folder(const std::string& path) {
+bool is_folder_not_link(const std::string& path) {
   struct stat now {};
   return ::lstat(path.c_str(), &now) == 0 && S_ISDIR(now.st_mode);
 }

@@ -5,7 +5,7 @@
 
 namespace some {
 
-bool is_own_file(const std::string& path);
-bool is_own_folder(const std::string& path);
+bool is_file_not_link(const std::string& path);
+bool is_folder_not_link(const std::string& path);
 
 }  // namespace some

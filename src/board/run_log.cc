@@ -200,7 +200,7 @@ void RunLog::read_settings() {
     group_ = hex(hash_bytes(all.data(), all.size()));
     trouble_.clear();
     tokens_of_stage_.clear();
-    if (is_own_file(paths.data())) {
+    if (is_file_not_link(paths.data())) {
       if (const auto data = read_run_data(paths)) {
         if (data->stages.empty()) tokens_of_stage_.push_back(static_cast<double>(data->train.used));
         for (const RunData& stage : data->stages) tokens_of_stage_.push_back(static_cast<double>(stage.train.used));
@@ -247,7 +247,7 @@ void RunLog::look_at_state(bool changed) {
   const auto now = Clock::now();
   // The state of a running run is checked every second; that of a finished one only after a change.
   if (!changed && now - state_when_ < std::chrono::seconds(1)) return;
-  if (!changed && final_ && !run_is_taken(folder_)) {
+  if (!changed && final_ && !run_is_locked(folder_)) {
     state_when_ = now;
     return;
   }
@@ -464,7 +464,7 @@ std::vector<EvalPlace> RunLog::evaluations() const {
 
 nlohmann::json RunLog::evaluation(const EvalPlace& place) const {
   const std::string path = RunPaths{folder_}.metrics();
-  if (!is_own_file(path)) return nullptr;
+  if (!is_file_not_link(path)) return nullptr;
   try {
     std::string line(place.length, '\0');
     InputFile(path).read_at(place.offset, line.data(), line.size());

@@ -4,8 +4,8 @@
 #include <numeric>
 #include <set>
 
-#include "analysis/key_charts.h"
-#include "analysis/memory_view.h"
+#include "analysis/pages/key_charts.h"
+#include "analysis/pages/memory_view.h"
 #include "board/own_files.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -91,10 +91,10 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
 }  // namespace
 
 std::string slots_of_memory(const Watch& watch, const Request& request) {
-  const auto runs = asked_runs(watch, request);
+  const auto runs = requested_runs(watch, request);
   if (runs.size() != 1) bad_input(Code::request_invalid, "{}: wants the number of one run", "runs");
   const std::string file = runs[0]->memory(), words = RunPaths{runs[0]->folder()}.tokenizer();
-  if (file.empty() || !is_own_file(file) || !is_own_file(words)) return "{}";
+  if (file.empty() || !is_file_not_link(file) || !is_file_not_link(words)) return "{}";
   const auto ctx = make_context("cpu", "fp32", make_host(1));
   const Memory memory = load_memory(*ctx, file);
   const Tokenizer tokenizer = Tokenizer::load(words);

@@ -61,7 +61,7 @@ Watch::~Watch() {
 // Symbolic links are not followed: their targets are outside the watched folders.
 void Watch::look_into(const std::string& folder, const std::string& place, int depth, Discovered& found) const {
   if (++found.looked > max_folders || found.runs.size() >= settings_.max_runs) return;
-  const bool is_run = is_own_file(RunPaths{folder}.config());
+  const bool is_run = is_file_not_link(RunPaths{folder}.config());
   if (is_run) found.runs.try_emplace(id_of(folder), folder, place);
   std::vector<std::string> names;
   try {
@@ -71,8 +71,8 @@ void Watch::look_into(const std::string& folder, const std::string& place, int d
   }
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
-    if (is_memory(name) && is_own_file(path)) found.memories.push_back(path);
-    if (!is_run && depth < settings_.deepest && !is_part_of_a_run(name) && is_own_folder(path))
+    if (is_memory(name) && is_file_not_link(path)) found.memories.push_back(path);
+    if (!is_run && depth < settings_.deepest && !is_part_of_a_run(name) && is_folder_not_link(path))
       look_into(path, place + "/" + name, depth + 1, found);
   }
 }

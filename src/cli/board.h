@@ -8,7 +8,7 @@
 
 namespace some {
 
-constexpr int usual_port = 6060;
+constexpr int default_port = 6060;
 
 // Starts the board. If `any_port` is true and the port is in use, one of the following ports is tried.
 std::unique_ptr<Board> open_board(BoardSettings settings, bool any_port);

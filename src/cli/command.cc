@@ -52,10 +52,12 @@ std::string Option::name() const {
   return option_->get_lnames().empty() ? option_->get_name(true) : option_->get_lnames().front();
 }
 std::vector<std::string> Option::long_names() const { return option_->get_lnames(); }
-std::string Option::all_names() const { return is_place() ? option_->get_name(true) : option_->get_name(false, true); }
+std::string Option::all_names() const {
+  return is_positional() ? option_->get_name(true) : option_->get_name(false, true);
+}
 std::string Option::description() const { return option_->get_description(); }
 std::string Option::default_text() const { return option_->get_default_str(); }
-bool Option::is_place() const { return option_->get_positional(); }
+bool Option::is_positional() const { return option_->get_positional(); }
 bool Option::is_required() const { return option_->get_required(); }
 bool Option::is_hidden() const { return option_->get_group().empty(); }
 bool Option::takes_value() const { return option_->get_items_expected_max() > 0; }
@@ -252,7 +254,7 @@ void Program::run(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
-    throw WrongUse{error.what(), Code::argument_unexpected};
+    throw UsageError{error.what(), Code::argument_unexpected};
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help and version are not errors
       app_->exit(error);
@@ -261,7 +263,7 @@ void Program::run(int argc, char** argv) {
     std::string what = error.what();
     while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
     if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";
-    throw WrongUse{what, code_of(error)};
+    throw UsageError{what, code_of(error)};
   }
 }
 

@@ -68,7 +68,7 @@ class Option {
   std::string all_names() const;  // as shown in help: "-o,--out"
   std::string description() const;
   std::string default_text() const;
-  bool is_place() const;
+  bool is_positional() const;
   bool is_required() const;
   bool is_hidden() const;
   bool takes_value() const;
@@ -122,7 +122,7 @@ class Command {
 };
 
 // A command line that cannot be parsed.
-struct WrongUse {
+struct UsageError {
   std::string what;
   Code code = Code::option_invalid;
 };
@@ -136,7 +136,8 @@ class Program : public Command {
   // 64 bits. CLI11 turns -1 into the largest unsigned number, truncates values that are too large and reads 010 as
   // octal 8.
   void check_numbers();
-  // Parses the arguments and runs the command, or prints help or version. Throws WrongUse or the command's exceptions.
+  // Parses the arguments and runs the command, or prints help or version. Throws UsageError or the command's
+  // exceptions.
   void run(int argc, char** argv);
   std::vector<std::string> unexpected_words() const;
 

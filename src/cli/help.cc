@@ -25,7 +25,7 @@ void set_up_help(Command& command) {
   command.add_option("COMMAND", *words, "such as train, or lab run");
   command.callback([words, &command] {
     const bool errors = *words == std::vector<std::string>{"errors"};
-    fmt::print("{}", errors ? help_of_errors() : named_command(command.program(), *words)->help());
+    fmt::print("{}", errors ? help_of_errors() : find_command(command.program(), *words)->help());
   });
 }
 

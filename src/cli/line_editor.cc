@@ -127,23 +127,23 @@ LineEditor::LineEditor(std::string history) : history_(std::move(history)), inte
   if (!history_.empty() && !read_earlier(history_, read_history)) history_.clear();
 }
 
-LineEditor::Got LineEditor::read(const std::string& prompt, std::string& line) {
+LineEditor::ReadResult LineEditor::read(const std::string& prompt, std::string& line) {
   line.clear();
-  if (!interactive_) return std::getline(std::cin, line) ? Got::line : Got::end;
+  if (!interactive_) return std::getline(std::cin, line) ? ReadResult::line : ReadResult::end;
   bool given_up = false;
   const std::unique_ptr<char, decltype(&std::free)> typed(edited_line(edit_, prepare_, prompt.c_str(), &given_up),
                                                           std::free);
   if (given_up) {
     std::fputs("\n", stdout);
-    return Got::interrupted;
+    return ReadResult::interrupted;
   }
-  if (!typed) return Got::end;
+  if (!typed) return ReadResult::end;
   line = typed.get();
   if (add_history_ != nullptr && line.find_first_not_of(" \t") != std::string::npos) {
     add_history_(line.c_str());
     if (!history_.empty()) write_history_(history_.c_str());
   }
-  return Got::line;
+  return ReadResult::line;
 }
 
 std::string history_file(const std::string& name) {
@@ -161,7 +161,7 @@ std::string history_file(const std::string& name) {
   return error ? "" : (folder / "some" / name).string();
 }
 
-void hold_interrupts() {
+void block_interrupts() {
   if (!at_terminal()) return;
   const sigset_t set = interrupt_only();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);

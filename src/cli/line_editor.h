@@ -12,13 +12,13 @@ class LineEditor {
   // `history`: file that keeps the entered lines across sessions; empty: no history.
   explicit LineEditor(std::string history);
 
-  enum class Got {
+  enum class ReadResult {
     line,
     interrupted,  // Ctrl-C: the line is discarded
     end           // Ctrl-D or end of input
   };
   // Reads one line. Shows the prompt if standard input and output are terminals.
-  Got read(const std::string& prompt, std::string& line);
+  ReadResult read(const std::string& prompt, std::string& line);
   bool interactive() const { return interactive_; }
 
  private:
@@ -35,7 +35,7 @@ std::string history_file(const std::string& name);
 
 // Blocks Ctrl-C if the input is a terminal: it no longer ends the program but is reported by interrupted() and
 // LineEditor::read. Call before other threads start. (No handler may run while threads compute: see watch_signals.)
-void hold_interrupts();
+void block_interrupts();
 bool interrupted();  // true if Ctrl-C was typed since the last call
 
 }  // namespace some

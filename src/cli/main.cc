@@ -37,7 +37,7 @@ void keep_standard_descriptors() {
 // Returns false if a result could not be written, which is a failure whatever the command did.
 bool output_written() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  say_line("some: error[{}]: cannot write to standard output: {}", name_of(Code::output_unwritable), last_reason());
+  print_line("some: error[{}]: cannot write to standard output: {}", name_of(Code::output_unwritable), last_reason());
   return false;
 }
 
@@ -48,7 +48,7 @@ std::string command_of(const Command& app) {
   return words;
 }
 
-int wrong_use(const Program& program, const WrongUse& wrong) {
+int wrong_use(const Program& program, const UsageError& wrong) {
   if (wrong.code == Code::argument_unexpected) return fail(unexpected_words(program, wrong.what));
   const std::string name = wrong.what.substr(0, wrong.what.find_first_of(": "));
   return fail(Error(Fault::input, wrong.code,
@@ -69,7 +69,7 @@ int file_fault(const std::filesystem::filesystem_error& error) {
 }
 
 // Rejects several ranks for commands that do not support them: they would write the same files concurrently.
-void refuse_ranks(const Command& command) {
+void reject_ranks(const Command& command) {
   if (command.parent() == nullptr) return;
   const RankEnvironment started = rank_environment();
   if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);  // before any work is done
@@ -117,12 +117,12 @@ int main(int argc, char** argv) {
   try {
     instruction_set();  // refuses a SOME_CPU that cannot run here
     // An unknown command name is reported with the nearest name.
-    refuse_ranks(*named_command(program, {argv + 1, argv + argc}));
+    reject_ranks(*find_command(program, {argv + 1, argv + argc}));
     program.run(argc, argv);
-  } catch (const WrongUse& wrong) {
+  } catch (const UsageError& wrong) {
     return wrong_use(program, wrong);
-  } catch (const CommonFailure& failure) {
-    return fail(failure, Whose::all_ranks);
+  } catch (const CollectiveError& failure) {
+    return fail(failure, FailureScope::all_ranks);
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::bad_alloc&) {

@@ -17,7 +17,7 @@ void add_model_flags(Command& command, ModelFlags& flags) {
 
 OpenedRun open_run(const ModelFlags& flags, const Group& group) {
   const Log log = group.root() ? terminal_log() : Log();
-  return open_run(flags.run, {flags.checkpoint, device_choice(flags.device), said_precision(flags.precision),
+  return open_run(flags.run, {flags.checkpoint, device_choice(flags.device), parse_optional_precision(flags.precision),
                               make_host(flags.threads, log, group)});
 }
 

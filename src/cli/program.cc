@@ -19,7 +19,7 @@ std::vector<Command*> visible_commands(const Command& app) {
   return out;
 }
 
-Command* named_command(Command& app, const std::vector<std::string>& words) {
+Command* find_command(Command& app, const std::vector<std::string>& words) {
   Command* at = &app;
   for (const std::string& word : words) {
     const auto all = at->subcommands();

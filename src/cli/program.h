@@ -15,7 +15,7 @@ void add_commands(Command& app);
 std::vector<Command*> visible_commands(const Command& app);
 // Returns the deepest command that the leading words name. Throws (bad_input), with the nearest name, if a word in the
 // place of a command names none.
-Command* named_command(Command& app, const std::vector<std::string>& words);
+Command* find_command(Command& app, const std::vector<std::string>& words);
 // Returns the error for unexpected arguments, with the flag that was probably meant.
 Error unexpected_words(const Program& program, const std::string& reason);
 

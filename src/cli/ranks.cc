@@ -28,7 +28,7 @@ void let_lower_ranks_speak(int rank) {
 const Group& join_ranks() {
   if (joined) return *joined;
   joined = open_group(
-      [](const std::string& line) { say_line("some: error[{}]: {}", name_of(Code::ranks_unreachable), line); });
+      [](const std::string& line) { print_line("some: error[{}]: {}", name_of(Code::ranks_unreachable), line); });
   return *joined;
 }
 
@@ -38,10 +38,10 @@ void leave_ranks() {
 
 bool errors_as_json = false;
 
-int fail(const Error& error, Whose whose) {
+int fail(const Error& error, FailureScope whose) {
   const int code = error.fault() == Fault::input ? 2 : 1;
   const auto tell = [&](const std::string& speaker) {
-    say_line("some: {}error[{}]: {}", speaker, name_of(error.code()), error.what());
+    print_line("some: {}error[{}]: {}", speaker, name_of(error.code()), error.what());
     if (!errors_as_json) return;
     const nlohmann::json told{{"error", json_of(error)}};
     fmt::print("{}\n", told.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -54,7 +54,7 @@ int fail(const Error& error, Whose whose) {
     if (rank == 0) tell("");
     return code;
   }
-  tell(joined->alone() || whose == Whose::all_ranks ? "" : joined->name() + ": ");
+  tell(joined->alone() || whose == FailureScope::all_ranks ? "" : joined->name() + ": ");
   if (!joined->alone()) joined->abort_all(code);
   return code;
 }

@@ -15,7 +15,7 @@ void leave_ranks();  // called at the end of the program; waits for all ranks
 // Prints a failing program's last line, "some: error[code]: message", and with --json the error as one object on
 // standard output (docs/json.md). Aborts all ranks if there are several. Returns the exit code.
 extern bool errors_as_json;
-enum class Whose { this_rank, all_ranks };  // where the failure occurred
-int fail(const Error& error, Whose whose = Whose::this_rank);
+enum class FailureScope { this_rank, all_ranks };  // where the failure occurred
+int fail(const Error& error, FailureScope whose = FailureScope::this_rank);
 
 }  // namespace some

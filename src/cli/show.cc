@@ -31,7 +31,7 @@ std::string padded(const std::string& text, std::size_t width) {
   return has < width ? text + std::string(width - has, ' ') : text;
 }
 
-std::string rate_words(std::size_t tokens, double seconds) {
+std::string format_rate(std::size_t tokens, double seconds) {
   const std::string count = fmt::format("{} token{}", tokens, tokens == 1 ? "" : "s");
   return tokens == 0 || seconds <= 0 ? count
                                      : fmt::format("{}, {:.{}f} tokens/s", count, static_cast<double>(tokens) / seconds,

@@ -17,7 +17,7 @@ std::string visible(const std::string& bytes);
 // Returns the text padded with spaces to `width` columns.
 std::string padded(const std::string& text, std::size_t width);
 // "57 tokens, 124 tokens/s"
-std::string rate_words(std::size_t tokens, double seconds);
+std::string format_rate(std::size_t tokens, double seconds);
 // --temperature, --top-k, --top-p, --seed, --max-tokens
 void add_sampling_flags(Command& command, GenerateOptions& options);
 // Prints a table of the experts assigned to each token.

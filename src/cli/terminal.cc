@@ -91,21 +91,21 @@ void escape_terminal_output() {
   stdout = escaped_output;
 }
 
-void act_on_terminal(const char* sequence) {
+void send_control_sequence(const char* sequence) {
   if (isatty(STDOUT_FILENO) == 0) return;
   std::fflush(stdout);
   write_to_standard_output(sequence);
 }
 
-void say_text(const std::string& text) { write_to_standard_error(escaped(text, Lines::kept)); }
+void print_message(const std::string& text) { write_to_standard_error(escaped(text, Lines::kept)); }
 
-void say_one_line(const std::string& text) {
+void print_message_line(const std::string& text) {
   write_to_standard_error((is_terminal() ? "\r\033[K" : "") + escaped(text) + "\n");
 }
 
 Log terminal_log() {
   return Log([](const LogMessage& message) {
-    say_line("{}{}", message.code ? fmt::format("warning[{}]: ", name_of(*message.code)) : "", message.text);
+    print_line("{}{}", message.code ? fmt::format("warning[{}]: ", name_of(*message.code)) : "", message.text);
   });
 }
 
@@ -120,9 +120,9 @@ void redraw(const std::string& what) {
   write_to_standard_error("\r\033[K" + text.substr(0, end));
 }
 
-void Preparation::show(const std::string& what, std::int64_t done, std::int64_t total) {
+void PreparationProgress::show(const std::string& what, std::int64_t done, std::int64_t total) {
   const std::string text =
-      what + " " + (total > 0 ? fmt::format("{}%", 100 * done / total) : human_count(static_cast<double>(done)));
+      what + " " + (total > 0 ? fmt::format("{}%", 100 * done / total) : format_count(static_cast<double>(done)));
   if (is_terminal()) return redraw(text);
   const auto now = std::chrono::steady_clock::now();
   if (now - last_ < std::chrono::seconds(30)) return;

@@ -26,29 +26,29 @@ std::size_t display_width(const std::string& text);
 std::string wrapped(const std::string& text, std::size_t columns, const std::string& indent = "");
 
 // Escapes control characters (in titles, names, documents) from now on if standard output is a terminal; files and
-// pipes receive every byte unchanged. The program's own control sequences go through act_on_terminal.
+// pipes receive every byte unchanged. The program's own control sequences go through send_control_sequence.
 void escape_terminal_output();
-void act_on_terminal(const char* sequence);
+void send_control_sequence(const char* sequence);
 
 // Writes to standard error with control characters escaped. Failed writes (a closed terminal, a full disk) are ignored:
 // a run of several days must not end because its log cannot be written.
-void say_text(const std::string& text);
+void print_message(const std::string& text);
 // Does the same, replacing the line currently being redrawn, if any; `text` becomes one line.
-void say_one_line(const std::string& text);
+void print_message_line(const std::string& text);
 template <typename... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
-  say_text(fmt::format(format, std::forward<Args>(args)...));
+  print_message(fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
-void say_line(fmt::format_string<Args...> format, Args&&... args) {
-  say_one_line(fmt::format(format, std::forward<Args>(args)...));
+void print_line(fmt::format_string<Args...> format, Args&&... args) {
+  print_message_line(fmt::format(format, std::forward<Args>(args)...));
 }
 Log terminal_log();  // prints the library's messages as lines on standard error
 // Redraws the progress line, cut to the terminal's width because a wrapped line cannot be redrawn.
 void redraw(const std::string& text);
 // Progress of preparation before training (reading text): redrawn on a terminal; otherwise one line every 30 seconds,
 // so that the log of a long preparation shows it is alive.
-class Preparation {
+class PreparationProgress {
  public:
   void show(const std::string& what, std::int64_t done, std::int64_t total);
 

@@ -6,14 +6,14 @@
 
 namespace some {
 
-std::string human_count(double value) {
+std::string format_count(double value) {
   if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
   if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
   if (value >= 1e3) return fmt::format("{:.1f} k", value / 1e3);
   return fmt::format("{:.0f}", value);
 }
 
-std::string human_bytes(double value) {
+std::string format_bytes(double value) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
   while (value >= 1024 && unit < 4) {
@@ -23,7 +23,7 @@ std::string human_bytes(double value) {
   return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, units[unit]);
 }
 
-std::string human_seconds(double value) {
+std::string format_seconds(double value) {
   if (!std::isfinite(value) || value < 0) return "?";
   const auto total = static_cast<long long>(value + 0.5);
   if (total < 60) return fmt::format("{}s", total);

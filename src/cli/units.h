@@ -5,8 +5,8 @@
 
 namespace some {
 
-std::string human_count(double value);    // 701.50 M
-std::string human_bytes(double value);    // 2.6 GiB
-std::string human_seconds(double value);  // 3m 05s
+std::string format_count(double value);    // 701.50 M
+std::string format_bytes(double value);    // 2.6 GiB
+std::string format_seconds(double value);  // 3m 05s
 
 }  // namespace some

@@ -43,9 +43,9 @@ std::vector<Link::Message> renamed(std::span<const Link::Message> messages, cons
   return out;
 }
 
-class PartLink : public Link {
+class SubgroupLink : public Link {
  public:
-  PartLink(const std::shared_ptr<Link>& whole, int rank, std::vector<int> ranks)
+  SubgroupLink(const std::shared_ptr<Link>& whole, int rank, std::vector<int> ranks)
       : whole_(whole), ranks_(std::move(ranks)) {
     const auto own = std::find(ranks_.begin(), ranks_.end(), rank);
     if (own == ranks_.end())
@@ -68,9 +68,9 @@ class PartLink : public Link {
   int rank_ = 0;
 };
 
-class PartGpuLink : public GpuLink {
+class SubgroupGpuLink : public GpuLink {
  public:
-  PartGpuLink(const std::shared_ptr<GpuLink>& whole, std::vector<int> ranks)
+  SubgroupGpuLink(const std::shared_ptr<GpuLink>& whole, std::vector<int> ranks)
       : whole_(whole), ranks_(std::move(ranks)) {}
   std::string exchange(void* stream, std::span<const Link::Message> sends,
                        std::span<const Link::Message> receives) override {
@@ -111,7 +111,7 @@ int Group::rank() const { return state_ ? state_->rank : 0; }
 int Group::size() const { return state_ ? state_->size : 1; }
 int Group::local_rank() const { return state_ ? state_->local_rank : 0; }
 int Group::cpus() const { return state_ ? state_->cpus : usable_cpus(); }
-bool Group::gpu_to_gpu() const { return state_ && state_->gpu_link != nullptr; }
+bool Group::has_gpu_link() const { return state_ && state_->gpu_link != nullptr; }
 
 Group::Traffic Group::traffic() const {
   if (!state_) return {};
@@ -131,7 +131,7 @@ void Group::abort_all(int code) const {
   std::_Exit(code);
 }
 
-void Group::use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const {
+void Group::link_gpus(std::shared_ptr<GpuLink> link, const Device& device) const {
   if (!state_) return;
   state_->gpu_link = std::move(link);
   state_->gpu = cuda::index_of(device.cuda());
@@ -139,10 +139,10 @@ void Group::use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const 
 
 void Group::finalize() const {
   if (!state_) return;
-  static const Excused for_good;  // no other rank waits for this one any more
+  static const WatchdogPause for_good;  // no other rank waits for this one any more
   State& state = *state_;
   *state.ledger = {state.ledger->traffic, {}, {}};
-  for (Tensor* memory : {&state.received_here, &state.received_there, &state.packed_here, &state.packed_there})
+  for (Tensor* memory : {&state.received_host, &state.received_gpu, &state.packed_host, &state.packed_gpu})
     *memory = Tensor();
   if (state.pinned != nullptr) cuda::release_pinned(std::exchange(state.pinned, nullptr));
   state.gpu_link.reset();
@@ -244,9 +244,9 @@ void Group::all_or_none(const std::function<void()>& work) const {
   const bool everywhere = std::all_of(all.begin(), all.end(), [&](const std::string& one) { return one == *first; });
   const int rank = static_cast<int>(first - all.begin());
   const Error error = unpacked(*first);
-  throw CommonFailure(error.fault(), error.code(),
-                      (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + error.what(),
-                      error.values());
+  throw CollectiveError(error.fault(), error.code(),
+                        (everywhere ? "" : fmt::format("rank {} on {}: ", rank, host(rank))) + error.what(),
+                        error.values());
 }
 
 std::vector<std::int64_t> Group::all_to_all(std::span<const std::int64_t> numbers) const {
@@ -262,8 +262,8 @@ std::vector<std::int64_t> Group::all_to_all(std::span<const std::int64_t> number
 Group Group::split(std::span<const int> ranks) const {
   if (!state_ || ranks.size() == 1) return {};
   const std::vector<int> list(ranks.begin(), ranks.end());
-  Group out(std::make_shared<PartLink>(state_->link, rank(), list));
-  if (state_->gpu_link) out.state_->gpu_link = std::make_shared<PartGpuLink>(state_->gpu_link, list);
+  Group out(std::make_shared<SubgroupLink>(state_->link, rank(), list));
+  if (state_->gpu_link) out.state_->gpu_link = std::make_shared<SubgroupGpuLink>(state_->gpu_link, list);
   out.state_->ledger = state_->ledger;
   return out;
 }

@@ -22,7 +22,7 @@
 namespace some {
 
 // An error that every rank of a group throws with the same message, so that all ranks may continue with other work.
-class CommonFailure : public Error {
+class CollectiveError : public Error {
  public:
   using Error::Error;
 };
@@ -36,9 +36,9 @@ class Group {
   // From now on sends GPU tensors directly between GPUs if every rank has its own GPU and NCCL is available; otherwise
   // through host memory, and the log states the reason. Applies to all copies of the group and to groups split off
   // later.
-  void use_gpus(const Device& device, const Log& log) const;
-  void use_gpus(std::shared_ptr<GpuLink> link, const Device& device) const;
-  bool gpu_to_gpu() const;
+  void link_gpus(const Device& device, const Log& log) const;
+  void link_gpus(std::shared_ptr<GpuLink> link, const Device& device) const;
+  bool has_gpu_link() const;
 
   int rank() const;
   int size() const;
@@ -70,7 +70,7 @@ class Group {
   // Sends numbers[r] to rank r; returns the number received from each rank.
   std::vector<std::int64_t> all_to_all(std::span<const std::int64_t> numbers) const;
   void barrier() const { all_reduce_max(0); }
-  // Runs local work on each rank. If it throws an Error on any rank, all ranks throw CommonFailure, which names the
+  // Runs local work on each rank. If it throws an Error on any rank, all ranks throw CollectiveError, which names the
   // rank unless the error is the same on all ranks. Other exceptions pass through; then the other ranks wait.
   void all_or_none(const std::function<void()>& work) const;
   // Returns a new group of the given ranks, in this order. Called only by those ranks, each with the same list.

@@ -21,7 +21,7 @@
 namespace some {
 namespace {
 
-std::optional<int> number_in_environment(const char* name) {
+std::optional<int> environment_number(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr) return std::nullopt;
   int value = 0;
@@ -31,11 +31,11 @@ std::optional<int> number_in_environment(const char* name) {
 }
 
 // Returns the watchdog timeout: the seconds without a heartbeat after which a rank counts as lost.
-double patience_in_environment() {
+double watchdog_timeout_from_environment() {
   const char* const name = "SOME_RANK_PATIENCE";
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == 0) return 40;
-  const std::optional<int> value = number_in_environment(name);
+  const std::optional<int> value = environment_number(name);
   if (!value || *value < 1)
     bad_input(Code::rank_environment,
               "{} is '{}' in the environment; it may be a whole number of at least 1, in seconds", name, text);
@@ -60,7 +60,7 @@ void* open_library(const std::string& library, int flags, std::string& problem) 
 }
 
 template <typename Function>
-Function function_of(void* library, const char* name) {
+Function library_function(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));
 }
 
@@ -68,7 +68,7 @@ OpenLink find_mpi() {
   std::string problem;
   // RTLD_GLOBAL: MPI loads plugins, which look up its symbols.
   if (void* const library = open_library("libsome_mpi.so", RTLD_NOW | RTLD_GLOBAL, problem)) {
-    if (const auto open = function_of<OpenLink>(library, open_link_symbol)) return open;
+    if (const auto open = library_function<OpenLink>(library, open_link_symbol)) return open;
     problem = "libsome_mpi.so is not of this program";
   }
   if (!problem.empty())
@@ -93,14 +93,14 @@ NcclLibrary find_nccl(std::string& problem) {
                               : "NCCL cannot be used here: " + problem + " (Debian: package libnccl2)";
     return {};
   }
-  const NcclLibrary out{function_of<MakeGpuId>(library, make_gpu_id_symbol),
-                        function_of<OpenGpuLink>(library, open_gpu_link_symbol)};
+  const NcclLibrary out{library_function<MakeGpuId>(library, make_gpu_id_symbol),
+                        library_function<OpenGpuLink>(library, open_gpu_link_symbol)};
   if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
   return out;
 }
 
 // Loopback: a single process sends to itself.
-class OwnLink : public Link {
+class LoopbackLink : public Link {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -112,14 +112,15 @@ class OwnLink : public Link {
 
 // Watchdog thread: ends all ranks if this rank makes no progress, since the other ranks would only wait for it. Runs
 // until the process ends.
-void watch_over(const Group& group, double patience, const std::function<void(const std::string&)>& on_failure) {
+void run_watchdog(const Group& group, double patience, const std::function<void(const std::string&)>& on_failure) {
   using Clock = std::chrono::steady_clock;
   const double every = std::min(2.0, patience / 8);
-  Silence quiet(every, Clock::now());
+  SilenceTimer quiet(every, Clock::now());
   for (std::int64_t known = -1;;) {
     std::this_thread::sleep_for(std::chrono::duration<double>(every));
-    const std::int64_t signs = heartbeats();
-    if (const double silence = quiet.after_look(signs != known || excused(), Clock::now()); silence > patience) {
+    const std::int64_t signs = heartbeat_count();
+    if (const double silence = quiet.record_poll(signs != known || watchdog_paused(), Clock::now());
+        silence > patience) {
       if (on_failure)
         on_failure(
             fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
@@ -133,9 +134,9 @@ void watch_over(const Group& group, double patience, const std::function<void(co
 
 // Watchdog for MPI startup. There are no heartbeats while MPI connects the ranks, so a rank that was stopped would be
 // waited for forever. Lower ranks time out first; when one is gone, mpirun or srun ends the others.
-class BeginningWatch {
+class StartupWatchdog {
  public:
-  BeginningWatch(int rank, int size, double patience, std::function<void(const std::string&)> on_failure)
+  StartupWatchdog(int rank, int size, double patience, std::function<void(const std::string&)> on_failure)
       : thread_([this, rank, size, patience, seconds = 1.25 * patience + (rank > 0 ? 2 + 0.25 * std::min(rank, 20) : 0),
                  words = std::move(on_failure)] {
           std::unique_lock lock(mutex_);
@@ -148,7 +149,7 @@ class BeginningWatch {
                 rank, size, seconds, patience));
           std::_Exit(1);
         }) {}
-  ~BeginningWatch() {
+  ~StartupWatchdog() {
     {
       const std::lock_guard lock(mutex_);
       over_ = true;
@@ -156,8 +157,8 @@ class BeginningWatch {
     changed_.notify_all();
     thread_.join();
   }
-  BeginningWatch(const BeginningWatch&) = delete;
-  BeginningWatch& operator=(const BeginningWatch&) = delete;
+  StartupWatchdog(const StartupWatchdog&) = delete;
+  StartupWatchdog& operator=(const StartupWatchdog&) = delete;
 
  private:
   std::mutex mutex_;
@@ -167,13 +168,13 @@ class BeginningWatch {
 };
 
 // Transport for GPU tensors.
-enum class Through { best, host, nccl };
+enum class GpuTransport { best, host, nccl };
 
-Through wanted_way() {
+GpuTransport requested_transport() {
   const char* const text = std::getenv("SOME_RANKS_THROUGH");
-  if (text == nullptr || *text == 0) return Through::best;
-  if (std::string_view(text) == "host") return Through::host;
-  if (std::string_view(text) == "nccl") return Through::nccl;
+  if (text == nullptr || *text == 0) return GpuTransport::best;
+  if (std::string_view(text) == "host") return GpuTransport::host;
+  if (std::string_view(text) == "nccl") return GpuTransport::nccl;
   bad_input(Code::rank_environment, "{} is '{}' in the environment; it may be host or nccl", "SOME_RANKS_THROUGH",
             text);
 }
@@ -181,17 +182,17 @@ Through wanted_way() {
 }  // namespace
 
 // All ranks reach the same decision: each result is shared with all ranks before the next step.
-void Group::use_gpus(const Device& device, const Log& log) const {
+void Group::link_gpus(const Device& device, const Log& log) const {
   if (!state_) return;
   const std::optional<int> gpu = device.is_cuda() ? std::optional(cuda::index_of(device.cuda())) : std::nullopt;
   // The same on every rank, because contexts are created collectively.
   if (state_->gpu == gpu) return;
   state_->gpu = gpu;
   state_->gpu_link.reset();
-  const Through way = wanted_way();
-  if (!gpu || way == Through::host) return;
+  const GpuTransport way = requested_transport();
+  if (!gpu || way == GpuTransport::host) return;
   const auto give_up = [&](const std::string& reason) {
-    if (way == Through::nccl) failed(Code::ranks_unsupported, "{}=nccl: {}", "SOME_RANKS_THROUGH", reason);
+    if (way == GpuTransport::nccl) failed(Code::ranks_unsupported, "{}=nccl: {}", "SOME_RANKS_THROUGH", reason);
     if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
   };
   const std::vector<std::string> gpus = all_gather(cuda::identity(device));
@@ -200,7 +201,7 @@ void Group::use_gpus(const Device& device, const Log& log) const {
     if (static_cast<std::size_t>(first - gpus.begin()) < r)
       return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not do", first - gpus.begin(), r));
   }
-  const auto worst_of_all = [&](const std::string& problem) -> std::string {
+  const auto first_problem = [&](const std::string& problem) -> std::string {
     const std::vector<std::string> all = all_gather(problem);
     for (int r = 0; r < size(); ++r) {
       const std::string& one = all[static_cast<std::size_t>(r)];
@@ -210,13 +211,13 @@ void Group::use_gpus(const Device& device, const Log& log) const {
   };
   std::string problem;
   const NcclLibrary nccl = find_nccl(problem);
-  const cuda::OnGpu on(device.cuda());
+  const cuda::CudaDeviceGuard on(device.cuda());
   std::string id = root() && problem.empty() ? nccl.make_id(problem) : "";
-  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
+  if (problem = first_problem(problem); !problem.empty()) return give_up(problem);
   broadcast(id);
   std::shared_ptr<GpuLink> link(nccl.open(rank(), size(), id, problem));
-  if (problem = worst_of_all(problem); !problem.empty()) return give_up(problem);
-  use_gpus(std::move(link), device);
+  if (problem = first_problem(problem); !problem.empty()) return give_up(problem);
+  link_gpus(std::move(link), device);
 }
 
 RankEnvironment rank_environment() {
@@ -225,12 +226,12 @@ RankEnvironment rank_environment() {
   };
   // Depends on the launcher: Open MPI's mpirun, or those of MPICH, Intel and others (and srun --mpi=pmi2).
   for (const Names& names : {Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, Names{"PMI_RANK", "PMI_SIZE"}}) {
-    const auto rank = number_in_environment(names.rank), size = number_in_environment(names.size);
+    const auto rank = environment_number(names.rank), size = environment_number(names.size);
     if (rank && size) return {*rank, *size, ""};
   }
   // srun numbers its tasks without MPI too; they can communicate only if srun provides MPI startup (--mpi=pmix, pmi2,
   // or by configuration). A job script itself has SLURM_NTASKS, but no step.
-  const auto rank = number_in_environment("SLURM_PROCID"), size = number_in_environment("SLURM_STEP_NUM_TASKS");
+  const auto rank = environment_number("SLURM_PROCID"), size = environment_number("SLURM_STEP_NUM_TASKS");
   if (!rank || !size || *size == 1) return {};
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "PMI_FD"}) {
     if (std::getenv(name) != nullptr) return {*rank, *size, ""};
@@ -244,7 +245,8 @@ RankEnvironment rank_environment() {
 Group open_group(std::function<void(const std::string&)> on_failure) {
   const RankEnvironment started = rank_environment();
   if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);
-  if (started.size == 1) return wanted_way() == Through::best ? Group() : Group(std::make_shared<OwnLink>());
+  if (started.size == 1)
+    return requested_transport() == GpuTransport::best ? Group() : Group(std::make_shared<LoopbackLink>());
   // Never deleted: the link's thread may call it at any time.
   struct Listener {
     std::function<void(const std::string&)> on_failure;
@@ -265,7 +267,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
                       rank, host, seconds));
   };
   options.waits = [](void*) { beat(); };
-  const double patience = patience_in_environment();
+  const double patience = watchdog_timeout_from_environment();
   // A hanging rank knows more about the problem than the ranks that hear nothing from it, so its own watchdog fires
   // first. Its heartbeat may hang too, because MPI has locks. The two extra seconds are for mpirun, which takes a
   // second to end the other ranks.
@@ -274,7 +276,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
   std::shared_ptr<Link> link;
   {
     const OpenLink open_mpi = find_mpi();
-    const BeginningWatch watch(started.rank, started.size, patience, listener->on_failure);
+    const StartupWatchdog watch(started.rank, started.size, patience, listener->on_failure);
     link.reset(open_mpi(options, problem));
     if (!link) failed(Code::ranks_unsupported, "MPI cannot begin: {}", problem);
   }
@@ -285,7 +287,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
            started.size, link->size());
   listener->group = Group(std::move(link));
   listener->opened = true;
-  std::thread([listener, patience] { watch_over(listener->group, patience, listener->on_failure); }).detach();
+  std::thread([listener, patience] { run_watchdog(listener->group, patience, listener->on_failure); }).detach();
   return listener->group;
 }
 

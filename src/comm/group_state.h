@@ -15,12 +15,12 @@ namespace some {
 
 // Statistics of a group and of the groups split from it. The duration of exchanges on a GPU's stream is known only
 // after they have completed.
-struct Ledger {
+struct TrafficLog {
   Group::Traffic traffic;
   struct Timing {
     std::unique_ptr<cuda::Event> begin, end;
   };
-  std::vector<Timing> under_way, spare;
+  std::vector<Timing> in_flight, spare;
   void refine(bool all);  // collects timings: all, or only those of completed exchanges
 };
 
@@ -31,21 +31,21 @@ struct Group::State {
   int rank = 0, size = 1;
   std::vector<std::string> hosts;
   int local_rank = 0, cpus = 1;
-  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+  std::shared_ptr<TrafficLog> ledger = std::make_shared<TrafficLog>();
 
   // Buffers for received data and for data packed into one message: on the host, on the GPU, and on the host for GPU
   // tensors (pinned memory, which copies faster).
-  Tensor received_here, received_there, packed_here, packed_there;
+  Tensor received_host, received_gpu, packed_host, packed_gpu;
   char* pinned = nullptr;
   std::size_t pinned_bytes = 0;
   ~State();
 
   // Returns the device from which tensors of `device` are sent: the device itself, or the host if GPUs are not linked.
-  const Device& way_of(const Device& device) const {
+  const Device& transport_device(const Device& device) const {
     return device.is_cpu() || gpu_link != nullptr ? device : Device::cpu;
   }
   char* received(const Device& at, std::size_t bytes);
-  char* packed(const Device& device, std::size_t bytes);  // in memory of way_of(device)
+  char* packed(const Device& device, std::size_t bytes);  // in memory of transport_device(device)
 
   // Exchanges messages between host memories, or between GPU memories: then on the device's stream, without waiting.
   void exchange(const Device& at, std::span<const Link::Message> sends, std::span<const Link::Message> receives);
@@ -85,9 +85,9 @@ struct Group::State {
   };
   void sum(const Numbers& x);
   void add(const Numbers& x, const char* from, char* to, std::int64_t count);  // to += from
-  void round_trip(const Numbers& x);
-  void halve_and_double(const Numbers& x);
-  void by_owners(const Numbers& x);
+  void loopback(const Numbers& x);
+  void recursive_halving_doubling(const Numbers& x);
+  void reduce_scatter_all_gather(const Numbers& x);
 };
 
 }  // namespace some

@@ -16,19 +16,19 @@ namespace {
 // Returns the size from which a tensor is summed in place; smaller tensors are packed together, because a message has
 // latency and a copy does not. On a GPU a copy is faster still, and a message takes as long as copying about twenty
 // megabytes (docs/scale.md).
-std::size_t worth_its_own_message_on(const Device& device) {
+std::size_t direct_message_bytes(const Device& device) {
   return std::size_t{device.is_cuda() ? 32U << 20 : 256U << 10};
 }
 // Maximum bytes in flight, which bounds the extra memory of a sum.
 constexpr std::size_t max_at_once = std::size_t{64} << 20;
-constexpr std::int64_t numbers_a_piece = 1 << 16;
+constexpr std::int64_t numbers_per_chunk = 1 << 16;
 constexpr std::size_t max_timings = 256;
 
 template <typename T>
 void add_numbers(Threads& threads, const char* source, char* target, std::int64_t count) {
   const T* const from = reinterpret_cast<const T*>(source);
   T* const to = reinterpret_cast<T*>(target);
-  parallel_chunks(threads, count, numbers_a_piece, [&](std::int64_t begin, std::int64_t end) {
+  parallel_chunks(threads, count, numbers_per_chunk, [&](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) to[i] += from[i];
   });
@@ -49,12 +49,12 @@ Group::State::~State() {
 }
 
 char* Group::State::received(const Device& at, std::size_t bytes) {
-  return room(at.is_cpu() ? received_here : received_there, at, bytes);
+  return room(at.is_cpu() ? received_host : received_gpu, at, bytes);
 }
 
 char* Group::State::packed(const Device& device, std::size_t bytes) {
-  if (device.is_cpu()) return room(packed_here, device, bytes);
-  if (gpu_link) return room(packed_there, device, bytes);
+  if (device.is_cpu()) return room(packed_host, device, bytes);
+  if (gpu_link) return room(packed_gpu, device, bytes);
   if (pinned_bytes < bytes) {
     if (pinned != nullptr) cuda::release_pinned(std::exchange(pinned, nullptr));
     pinned = static_cast<char*>(cuda::allocate_pinned(device, bytes));
@@ -63,13 +63,13 @@ char* Group::State::packed(const Device& device, std::size_t bytes) {
   return pinned;
 }
 
-void Ledger::refine(bool all) {
+void TrafficLog::refine(bool all) {
   std::size_t done = 0;
-  for (; done < under_way.size() && (all || under_way[done].end->passed()); ++done) {
-    traffic.seconds += under_way[done].end->milliseconds_since(*under_way[done].begin) / 1e3;
-    spare.push_back(std::move(under_way[done]));
+  for (; done < in_flight.size() && (all || in_flight[done].end->passed()); ++done) {
+    traffic.seconds += in_flight[done].end->milliseconds_since(*in_flight[done].begin) / 1e3;
+    spare.push_back(std::move(in_flight[done]));
   }
-  under_way.erase(under_way.begin(), under_way.begin() + static_cast<std::ptrdiff_t>(done));
+  in_flight.erase(in_flight.begin(), in_flight.begin() + static_cast<std::ptrdiff_t>(done));
 }
 
 void Group::State::exchange(const Device& at, std::span<const Link::Message> sends,
@@ -84,9 +84,9 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
     return;
   }
   beat();
-  if (ledger->under_way.size() >= max_timings) ledger->refine(false);
-  if (ledger->under_way.size() >= max_timings) ledger->refine(true);
-  Ledger::Timing timing;
+  if (ledger->in_flight.size() >= max_timings) ledger->refine(false);
+  if (ledger->in_flight.size() >= max_timings) ledger->refine(true);
+  TrafficLog::Timing timing;
   if (!ledger->spare.empty()) {
     timing = std::move(ledger->spare.back());
     ledger->spare.pop_back();
@@ -94,14 +94,14 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
   // Events belong to a stream; another context on the same GPU has its own.
   if (!timing.begin || timing.begin->device() != at)
     timing = {std::make_unique<cuda::Event>(at), std::make_unique<cuda::Event>(at)};
-  const cuda::OnGpu on(at.cuda());
+  const cuda::CudaDeviceGuard on(at.cuda());
   timing.begin->record();
   if (const std::string problem = gpu_link->exchange(cuda::stream_of(at), sends, receives); !problem.empty())
     failed(Code::ranks_unreachable,
            "ranks cannot exchange numbers from GPU to GPU: {}; SOME_RANKS_THROUGH=host goes through the host's memory",
            problem);
   timing.end->record();
-  ledger->under_way.push_back(std::move(timing));
+  ledger->in_flight.push_back(std::move(timing));
 }
 
 void Group::State::add(const Numbers& x, const char* from, char* to, std::int64_t count) {
@@ -118,16 +118,16 @@ void Group::State::add(const Numbers& x, const char* from, char* to, std::int64_
 void Group::State::sum(const Numbers& x) {
   if (x.type == DType::bf16) failed(Code::type_unsupported, "ranks do not add up numbers of type {}", name_of(x.type));
   if (size == 1)
-    round_trip(x);
+    loopback(x);
   else if (std::has_single_bit(static_cast<unsigned>(size)))
-    halve_and_double(x);
+    recursive_halving_doubling(x);
   else
-    by_owners(x);
+    reduce_scatter_all_gather(x);
 }
 
 // One rank has nothing to add. A group of one that was opened explicitly sends its numbers to itself, to test the
 // transport.
-void Group::State::round_trip(const Numbers& x) {
+void Group::State::loopback(const Numbers& x) {
   const std::size_t bytes = size_of(x.type) * static_cast<std::size_t>(x.count);
   char* const back = received(x.at, bytes);
   exchange(x.at, {0, x.data, bytes}, {0, back, bytes});
@@ -137,7 +137,7 @@ void Group::State::round_trip(const Numbers& x) {
 // All-reduce for a power of two of ranks: reduce-scatter by recursive halving, then all-gather by recursive doubling.
 // Neighbors are combined first, as in the tree: of two ranks with the same part, each sums one half of it. No rank
 // sends more than 2 (R - 1) / R times the numbers, as in a ring all-reduce, but in fewer messages.
-void Group::State::halve_and_double(const Numbers& x) {
+void Group::State::recursive_halving_doubling(const Numbers& x) {
   const std::size_t each = size_of(x.type);
   const auto bytes = [&](const Block& part) { return each * static_cast<std::size_t>(part.count()); };
   const auto place = [&](const Block& part) { return x.data + each * static_cast<std::size_t>(part.begin); };
@@ -165,7 +165,7 @@ void Group::State::halve_and_double(const Numbers& x) {
 
 // All-reduce for any number of ranks: each rank receives one part of the numbers from all ranks, sums it in tree order
 // and sends the sum to all ranks. It sends the same number of bytes, but R - 1 messages at once.
-void Group::State::by_owners(const Numbers& x) {
+void Group::State::reduce_scatter_all_gather(const Numbers& x) {
   const std::size_t each = size_of(x.type);
   const auto part = [&](int r) { return Block{x.count * r / size, x.count * (r + 1) / size}; };
   const auto bytes = [&](const Block& block) { return each * static_cast<std::size_t>(block.count()); };
@@ -220,7 +220,7 @@ void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) co
   }
   for (const DType type : {DType::f32, DType::f64, DType::i32, DType::i64, DType::bf16}) {
     for (const Device& device : devices) {
-      const Device& at = state.way_of(device);
+      const Device& at = state.transport_device(device);
       // Pieces waiting to be summed together, with their sources.
       struct Piece {
         char* data;
@@ -249,7 +249,7 @@ void Group::all_reduce_sum(Threads& threads, std::span<const Tensor> tensors) co
         for (std::size_t from = 0; from < tensor.bytes(); from += max_at_once) {
           const std::size_t bytes = std::min(max_at_once, tensor.bytes() - from);
           char* const data = static_cast<char*>(tensor.raw()) + from;
-          if (at == device && bytes >= worth_its_own_message_on(device)) {
+          if (at == device && bytes >= direct_message_bytes(device)) {
             state.sum(numbers(data, bytes));
             continue;
           }
@@ -269,7 +269,7 @@ void Group::all_reduce_with(std::span<const Tensor> tensors,
   State& state = *state_;
   const auto give = [&](int to) {
     for (const Tensor& tensor : tensors) {
-      const Device& at = state.way_of(tensor.device());
+      const Device& at = state.transport_device(tensor.device());
       const Tensor here = at == tensor.device() ? tensor : tensor.to(at);
       state.send(at, {to, here.raw(), here.bytes()});
     }
@@ -277,7 +277,7 @@ void Group::all_reduce_with(std::span<const Tensor> tensors,
   const auto take = [&](int from) {
     std::vector<Tensor> later;
     for (const Tensor& tensor : tensors) {
-      const Device& at = state.way_of(tensor.device());
+      const Device& at = state.transport_device(tensor.device());
       const Tensor here = Tensor::empty(tensor.shape(), tensor.dtype(), at);
       state.receive(at, {from, here.raw(), here.bytes()});
       later.push_back(at == tensor.device() ? here : here.to(tensor.device()));
@@ -293,7 +293,7 @@ void Group::broadcast(std::span<const Tensor> tensors) const {
   State& state = *state_;
   for (const Tensor& tensor : tensors) {
     if (!tensor || tensor.bytes() == 0) continue;
-    const Device& at = state.way_of(tensor.device());
+    const Device& at = state.transport_device(tensor.device());
     Tensor here = tensor;
     if (at != tensor.device()) here = root() ? tensor.to(at) : Tensor::empty(tensor.shape(), tensor.dtype(), at);
     state.broadcast(at, static_cast<char*>(here.raw()), here.bytes());
@@ -331,7 +331,7 @@ void Group::all_to_all(const Tensor& from, std::span<const std::int64_t> sent, c
     device_copy(device, static_cast<char*>(to.raw()) + received_at[self], device,
                 static_cast<char*>(from.raw()) + sent_at[self], static_cast<std::size_t>(sent[self]) * each);
   if (!state_) return;
-  const Device& at = state_->way_of(device);
+  const Device& at = state_->transport_device(device);
   char *source = static_cast<char*>(from.raw()), *target = static_cast<char*>(to.raw());
   const bool staged = at != device;
   if (staged) {

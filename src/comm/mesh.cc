@@ -37,7 +37,7 @@ std::int64_t Mesh::max_micro_batches_of_group(int rank, std::int64_t all) const 
   return micro_batches(first_of_group(rank), all).count();
 }
 
-bool Mesh::every_rank_has_some(std::int64_t all) const { return micro_batches(size() - 1, all).count() > 0; }
+bool Mesh::every_rank_has_work(std::int64_t all) const { return micro_batches(size() - 1, all).count() > 0; }
 
 bool Mesh::group_has_pass(int rank, std::int64_t passes) const { return first_of_group(rank) < passes; }
 

@@ -46,7 +46,7 @@ struct Mesh {
   std::int64_t max_micro_batches(std::int64_t all) const;  // maximum over all ranks
   // Maximum over the ranks of the expert group of `rank`.
   std::int64_t max_micro_batches_of_group(int rank, std::int64_t all) const;
-  bool every_rank_has_some(std::int64_t all) const;
+  bool every_rank_has_work(std::int64_t all) const;
   // True if the expert group of `rank` computes any of `passes` passes, of which rank r computes pass r.
   bool group_has_pass(int rank, std::int64_t passes) const;
 

@@ -5,15 +5,15 @@
 
 namespace some {
 
-class Silence {
+class SilenceTimer {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  Silence(double every_seconds, Time now) : every_(every_seconds), since_(now), looked_(now) {}
+  SilenceTimer(double every_seconds, Time now) : every_(every_seconds), since_(now), looked_(now) {}
 
   // Records a poll: `sign` is true if there was a sign of life since the last one. Returns the seconds of silence so
   // far.
-  double after_look(bool sign, Time now) {
+  double record_poll(bool sign, Time now) {
     // Time in which the observer itself was not scheduled does not count: a stopped process, once resumed, would
     // otherwise find all other ranks silent. Silence before that time still counts.
     if (const Time awaited = looked_ + seconds(every_); now > looked_ + seconds(2.5 * every_)) since_ += now - awaited;

@@ -20,7 +20,7 @@ std::string text_of(const fs::path& path) {
 }
 
 // Returns the number of CPUs that the time limit of one group amounts to; 0 = no limit.
-double limit_in(const fs::path& group) {
+double cgroup_limit(const fs::path& group) {
   double quota = 0, period = 0;
   if (std::istringstream(text_of(group / "cpu.max")) >> quota >> period) return period > 0 ? quota / period : 0;
   if (std::istringstream(text_of(group / "cpu.cfs_quota_us")) >> quota &&
@@ -33,12 +33,12 @@ double smaller(double limit, double other) { return limit > 0 && other > 0 ? std
 
 // Returns the smallest limit of a group and of all groups that contain it. Inside a container the containing groups are
 // often not visible, and the root of the mount is the container's own group.
-double limit_around(const fs::path& top, const std::string& path) {
+double nested_cgroup_limit(const fs::path& top, const std::string& path) {
   fs::path group = top;
-  double limit = limit_in(group);
+  double limit = cgroup_limit(group);
   for (const fs::path& name : fs::path(path).relative_path()) {
     group /= name;
-    limit = smaller(limit, limit_in(group));
+    limit = smaller(limit, cgroup_limit(group));
   }
   return limit;
 }
@@ -55,10 +55,10 @@ double cgroup_cpu_limit(const std::string& groups, const std::string& mount) {
     if (second == line.npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
     if (controllers.empty()) {
-      limit = smaller(limit, limit_around(mount, path));
+      limit = smaller(limit, nested_cgroup_limit(mount, path));
     } else if (("," + controllers + ",").find(",cpu,") != std::string::npos) {
-      limit = smaller(limit, limit_around(fs::path(mount) / controllers, path));
-      limit = smaller(limit, limit_around(fs::path(mount) / "cpu", path));
+      limit = smaller(limit, nested_cgroup_limit(fs::path(mount) / controllers, path));
+      limit = smaller(limit, nested_cgroup_limit(fs::path(mount) / "cpu", path));
     }
   }
   return limit;

@@ -36,13 +36,13 @@ Character first_character(std::string_view text) {
 
 // True for control characters, separators that some terminals obey, zero-width characters that join or hide, and
 // direction marks.
-bool is_harmful(std::uint32_t code) {
+bool needs_escape(std::uint32_t code) {
   return code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0xAD || code == 0x61C ||
          (code >= 0x200B && code <= 0x200F && code != 0x200D && code != 0x200C) || (code >= 0x2028 && code <= 0x202E) ||
          (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF || (code >= 0xE0000 && code <= 0xE007F);
 }
 
-std::string escape_some(std::string_view text, Lines lines, std::string* waiting) {
+std::string escape_text(std::string_view text, Lines lines, std::string* waiting) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -52,7 +52,7 @@ std::string escape_some(std::string_view text, Lines lines, std::string* waiting
       break;
     }
     const std::size_t length = std::max<std::size_t>(character.bytes, 1);
-    if (character.bytes == 0 || (character.code < 0x100 && is_harmful(character.code))) {
+    if (character.bytes == 0 || (character.code < 0x100 && needs_escape(character.code))) {
       const bool kept = lines == Lines::kept && (text[0] == '\n' || text[0] == '\t') && character.bytes == 1;
       const std::uint32_t code = character.bytes == 0 ? static_cast<unsigned char>(text[0]) : character.code;
       if (kept)
@@ -63,7 +63,7 @@ std::string escape_some(std::string_view text, Lines lines, std::string* waiting
         out += "\\t";
       else
         out += fmt::format("\\x{:02x}", code);
-    } else if (is_harmful(character.code)) {
+    } else if (needs_escape(character.code)) {
       out += fmt::format("\\u{:04x}", character.code);
     } else {
       out += text.substr(0, length);
@@ -75,12 +75,12 @@ std::string escape_some(std::string_view text, Lines lines, std::string* waiting
 
 }  // namespace
 
-std::string escaped(std::string_view text, Lines lines) { return escape_some(text, lines, nullptr); }
+std::string escaped(std::string_view text, Lines lines) { return escape_text(text, lines, nullptr); }
 
 std::string StreamEscape::add(std::string_view piece) {
   const std::string text = waiting_ + std::string(piece);
   waiting_.clear();
-  return escape_some(text, Lines::kept, &waiting_);
+  return escape_text(text, Lines::kept, &waiting_);
 }
 
 std::string StreamEscape::finish() {

@@ -80,7 +80,7 @@ bool file_exists(const std::string& path) {
   return look_at(path, status) && S_ISREG(status.st_mode);
 }
 
-std::string version_of(const std::string& path) {
+std::string file_stamp(const std::string& path) {
   struct stat status {};
   if (!exists_path(path) || ::stat(path.c_str(), &status) != 0) return {};
   return fmt::format("{} {} {} {}.{:09}", status.st_dev, status.st_ino, status.st_size, status.st_mtim.tv_sec,
@@ -151,7 +151,7 @@ void remove_folder(const std::string& path) {
   remove_tree(doomed);
 }
 
-void remove_half_written_files(const std::string& folder) {
+void remove_temporary_files(const std::string& folder) {
   for (const std::string& name : list_folder(folder)) {
     if (is_temporary_name(name)) remove_if_abandoned(folder + "/" + name);
   }
@@ -161,7 +161,7 @@ void write_output_file(const std::string& path, std::string_view contents) {
   write_output_file(path, [&](const ByteSink& sink) { sink(contents.data(), contents.size()); });
 }
 
-void remove_half_written(const std::string& path) {
+void remove_temporary_files_of(const std::string& path) {
   const fs::path name = fs::path(path).filename(), parent = fs::path(path).parent_path();
   const std::string folder = parent.empty() ? "." : parent.string();
   if (folder_exists(folder)) {
@@ -173,7 +173,7 @@ void remove_half_written(const std::string& path) {
 }
 
 void write_output_file(const std::string& path, const std::function<void(const ByteSink&)>& produce) {
-  remove_half_written(path);
+  remove_temporary_files_of(path);
   write_file_atomic(path, produce);
 }
 

@@ -18,7 +18,7 @@ bool folder_exists(const std::string& path);
 bool file_exists(const std::string& path);  // false for folders, pipes and devices
 bool is_link(const std::string& path);
 // Returns a string that changes whenever the file is replaced or written to; empty if the file does not exist.
-std::string version_of(const std::string& path);
+std::string file_stamp(const std::string& path);
 // Returns the names in a folder, sorted, without "." and "..". Fails if the folder does not exist or cannot be read to
 // its end.
 std::vector<std::string> list_folder(const std::string& path);
@@ -34,8 +34,8 @@ void remove_folder(const std::string& path);
 
 // Removes the temporary files that write_file_atomic left behind when its process was killed. Files that a living
 // process is writing stay.
-void remove_half_written_files(const std::string& folder);
-void remove_half_written(const std::string& path);  // the same for the temporary files of one file
+void remove_temporary_files(const std::string& folder);
+void remove_temporary_files_of(const std::string& path);  // the same for the temporary files of one file
 // write_file_atomic for a file in a folder that is not cleaned up otherwise: removes stale temporary files of this file
 // first.
 void write_output_file(const std::string& path, std::string_view contents);

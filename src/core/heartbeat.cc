@@ -5,17 +5,17 @@
 namespace some {
 namespace {
 std::atomic<std::int64_t> signs{0};
-std::atomic<int> excuses{0};
+std::atomic<int> pauses{0};
 }  // namespace
 
 void beat() { signs.fetch_add(1, std::memory_order_relaxed); }
-std::int64_t heartbeats() { return signs.load(std::memory_order_relaxed); }
+std::int64_t heartbeat_count() { return signs.load(std::memory_order_relaxed); }
 
-Excused::Excused() { excuses.fetch_add(1); }
-Excused::~Excused() {
+WatchdogPause::WatchdogPause() { pauses.fetch_add(1); }
+WatchdogPause::~WatchdogPause() {
   beat();
-  excuses.fetch_sub(1);
+  pauses.fetch_sub(1);
 }
-bool excused() { return excuses.load() > 0; }
+bool watchdog_paused() { return pauses.load() > 0; }
 
 }  // namespace some

@@ -10,16 +10,16 @@ namespace some {
 // Records progress. Called by thread pools (core/threads.h), by code that waits for another rank, and by long
 // computations that do neither. May be called from any thread; the cost is negligible.
 void beat();
-std::int64_t heartbeats();  // number of beats so far
+std::int64_t heartbeat_count();  // number of beats so far
 
 // While an object of this class exists, the watchdog ignores a missing heartbeat (for example during slow disk I/O).
-class Excused {
+class WatchdogPause {
  public:
-  Excused();
-  ~Excused();
-  Excused(const Excused&) = delete;
-  Excused& operator=(const Excused&) = delete;
+  WatchdogPause();
+  ~WatchdogPause();
+  WatchdogPause(const WatchdogPause&) = delete;
+  WatchdogPause& operator=(const WatchdogPause&) = delete;
 };
-bool excused();
+bool watchdog_paused();
 
 }  // namespace some

@@ -30,7 +30,9 @@ bool uses_v3() { return has_v3() && wanted_version() != "x86-64"; }
 std::string instruction_set() {
   const std::string_view wanted = wanted_version();
   const bool runs = wanted.empty() || wanted == "x86-64" || (wanted == "x86-64-v3" && has_v3());
-  if (!runs) bad_input(Code::option_invalid, "SOME_CPU = \"{}\": must be x86-64, or x86-64-v3 on a CPU with AVX2; unset it", wanted);
+  if (!runs)
+    bad_input(Code::option_invalid, "SOME_CPU = \"{}\": must be x86-64, or x86-64-v3 on a CPU with AVX2; unset it",
+              wanted);
   return uses_v3() ? "x86-64-v3" : "x86-64";
 }
 

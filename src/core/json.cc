@@ -24,7 +24,7 @@ Place place_of(std::string_view text, std::size_t offset) {
 
 // Returns the offset at which the text first nests too deep. After a syntax error the count may be wrong, which is
 // harmless because the parser stops at the error.
-std::optional<std::size_t> first_too_deep(std::string_view text) {
+std::optional<std::size_t> find_too_deep(std::string_view text) {
   int depth = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -35,7 +35,7 @@ std::optional<std::size_t> first_too_deep(std::string_view text) {
     } else if (c == '"') {
       quoted = true;
     } else if (c == '[' || c == '{') {
-      if (++depth > deepest_json) return i;
+      if (++depth > max_json_depth) return i;
     } else if (c == ']' || c == '}') {
       --depth;
     }
@@ -60,10 +60,10 @@ std::string plain_reason(const std::string& message) {
 }  // namespace
 
 Json parse_json(std::string_view text, const std::string& origin, const Json::parser_callback_t& watch) {
-  if (const auto deep = first_too_deep(text)) {
+  if (const auto deep = find_too_deep(text)) {
     const Place place = place_of(text, *deep);
     bad_input(Code::json_syntax, "{}: line {}, column {}: not JSON that is read here: it nests deeper than {} levels",
-              origin, place.line, place.column, deepest_json);
+              origin, place.line, place.column, max_json_depth);
   }
   try {
     return Json::parse(text.begin(), text.end(), watch);
@@ -78,7 +78,7 @@ Json parse_json(std::string_view text, const std::string& origin, const Json::pa
 }
 
 std::optional<Json> parse_json_line(std::string_view line) {
-  if (first_too_deep(line)) return std::nullopt;
+  if (find_too_deep(line)) return std::nullopt;
   Json value = Json::parse(line.begin(), line.end(), nullptr, false);
   if (value.is_discarded()) return std::nullopt;
   return value;

@@ -15,10 +15,10 @@ namespace some {
 
 class Error;  // core/error.h
 
-constexpr int deepest_json = 64;
+constexpr int max_json_depth = 64;
 
 // Parses `text`; bad_input "ORIGIN: line 3, column 7: not JSON: ..." if it is not JSON or nests deeper than
-// deepest_json.
+// max_json_depth.
 nlohmann::json parse_json(std::string_view text, const std::string& origin,
                           const nlohmann::json::parser_callback_t& watch = nullptr);
 // The same for lines that may safely be damaged: empty in the cases in which parse_json throws.

@@ -13,7 +13,7 @@
 namespace some {
 namespace {
 
-constexpr std::size_t piece_bytes = 1 << 20, longest_line = 16 << 20, mark_bytes = 64;
+constexpr std::size_t piece_bytes = 1 << 20, max_line_bytes = 16 << 20, mark_bytes = 64;
 
 struct Descriptor {
   int number = -1;
@@ -64,7 +64,7 @@ LinesEnd read_lines(int file, std::uint64_t from, std::uint64_t to,
       rest.remove_prefix(stop + 1);
     }
     if (!too_long) carry.append(rest);
-    if (carry.size() > longest_line) {  // longer than any line this program writes: skip to its end
+    if (carry.size() > max_line_bytes) {  // longer than any line this program writes: skip to its end
       too_long = true;
       carry.clear();
     }
@@ -83,7 +83,7 @@ bool JsonLines::forget(const Use& use) {
   return had;
 }
 
-bool JsonLines::still_there(int file) const {
+bool JsonLines::tail_unchanged(int file) const {
   std::string now(mark_.size(), '\0');
   const auto from = static_cast<off_t>(offset_ - mark_.size());
   return ::pread(file, now.data(), now.size(), from) == static_cast<ssize_t>(now.size()) && now == mark_;
@@ -98,7 +98,7 @@ bool JsonLines::poll(const Use& use) {
   if (file.number < 0 || ::fstat(file.number, &now) != 0 || !S_ISREG(now.st_mode)) return forget(use);
   bool told = false;
   const bool goes_on = known_ && now.st_ino == seen_.st_ino && now.st_dev == seen_.st_dev &&
-                       static_cast<std::uint64_t>(now.st_size) >= offset_ && still_there(file.number);
+                       static_cast<std::uint64_t>(now.st_size) >= offset_ && tail_unchanged(file.number);
   if (!goes_on) told = forget(use);
   seen_ = now;
   known_ = true;

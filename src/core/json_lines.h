@@ -28,7 +28,7 @@ class JsonLines {
 
  private:
   bool forget(const Use& use);
-  bool still_there(int file) const;
+  bool tail_unchanged(int file) const;
   std::string path_;
   struct stat seen_ {};
   bool known_ = false;

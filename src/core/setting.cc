@@ -11,7 +11,7 @@ namespace {
 // Formats a bound as a reader would write it: integers without a decimal point.
 std::string bound(double value) { return fmt::format("{}", value); }
 
-std::string range_words(const SettingWords& setting) {
+std::string range_words(const SettingInfo& setting) {
   const bool has_low = std::isfinite(setting.low), has_high = std::isfinite(setting.high);
   if (has_low && has_high && !setting.above_low && !setting.below_high)
     return fmt::format(" from {} to {}", bound(setting.low), bound(setting.high));
@@ -59,13 +59,13 @@ const std::vector<std::string>& anneal_shapes() {
   return shapes;
 }
 
-bool SettingWords::contains(double value) const {
+bool SettingInfo::contains(double value) const {
   const bool high_enough = above_low ? value > low : value >= low;
   const bool low_enough = below_high ? value < high : value <= high;
   return std::isfinite(value) && high_enough && low_enough;
 }
 
-std::string SettingWords::wants() const {
+std::string SettingInfo::wants() const {
   switch (kind) {
     case SettingKind::boolean: return "true or false";
     case SettingKind::integer: return "a whole number" + range_words(*this);

@@ -43,7 +43,7 @@ enum class SettingRole {
 using SettingValue = std::variant<bool, std::int64_t, double, std::string, std::vector<double>, Anneal>;
 
 // Description of a setting, independent of its owner.
-struct SettingWords {
+struct SettingInfo {
   std::string table;  // recipe table: "model", "some", "data", "train"; empty for keys before the first table
   std::string name;
   SettingKind kind = SettingKind::number;
@@ -64,7 +64,7 @@ struct SettingWords {
 };
 
 template <typename Owner>
-struct Setting : SettingWords {
+struct Setting : SettingInfo {
   std::function<SettingValue(const Owner&)> get;
   std::function<void(Owner&, const SettingValue&)> set;
 };
@@ -160,7 +160,7 @@ class SettingList {
   void include(const std::vector<Setting<Part>>& part, Place place) {
     for (const Setting<Part>& one : part) {
       Setting<Owner>& setting = list.emplace_back();
-      static_cast<SettingWords&>(setting) = one;
+      static_cast<SettingInfo&>(setting) = one;
       if (setting.table.empty()) setting.table = table;
       setting.get = [get = one.get, place](const Owner& owner) { return get(place(owner)); };
       setting.set = [set = one.set, place](Owner& owner, const SettingValue& value) { set(place(owner), value); };

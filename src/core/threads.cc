@@ -35,12 +35,12 @@ void wake(Word& word, int sleepers) { syscall(SYS_futex, &word, FUTEX_WAKE_PRIVA
 
 // Work that takes less time than another thread needs to start on it is not shared. A spinning thread starts at once; a
 // sleeping thread must be woken.
-constexpr double worth_sharing = 5e3, worth_waking = 40e3;  // nanoseconds
+constexpr double min_shared_nanoseconds = 5e3, min_waking_nanoseconds = 40e3;  // nanoseconds
 // If other processes use the cores too, a thread that has taken a piece may be preempted for milliseconds.
-constexpr double worth_risking = 500e3;
-constexpr auto longest_spin = std::chrono::microseconds(50);
+constexpr double min_contended_nanoseconds = 500e3;
+constexpr auto max_spin = std::chrono::microseconds(50);
 // A thread that did not run for this long shares its core with another process; and how long that is assumed to last.
-constexpr auto interruption = std::chrono::microseconds(200);
+constexpr auto preemption_threshold = std::chrono::microseconds(200);
 constexpr auto company = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -75,7 +75,7 @@ struct Threads::Pool {
 
   const bool may_spin;
   // Other processes need the cores until then: no spinning, and only long work is shared.
-  std::atomic<Clock::rep> company_until{0};
+  std::atomic<Clock::rep> contended_until{0};
 
   const int helpers_wanted;
   std::vector<std::thread> helpers;
@@ -83,10 +83,12 @@ struct Threads::Pool {
  private:
   void start_helpers();
   void help();
-  bool in_company(Clock::time_point now) const { return now.time_since_epoch().count() < company_until.load(); }
-  void expect_company(Clock::time_point now) { company_until.store((now + company).time_since_epoch().count()); }
-  double worthwhile(Clock::time_point now) const {
-    return in_company(now) ? worth_risking : sleeping.load() > 0 ? worth_waking : worth_sharing;
+  bool cores_contended(Clock::time_point now) const { return now.time_since_epoch().count() < contended_until.load(); }
+  void mark_contended(Clock::time_point now) { contended_until.store((now + company).time_since_epoch().count()); }
+  double sharing_threshold(Clock::time_point now) const {
+    return cores_contended(now)  ? min_contended_nanoseconds
+           : sleeping.load() > 0 ? min_waking_nanoseconds
+                                 : min_shared_nanoseconds;
   }
   void share(std::int64_t left);
   void do_piece(std::int64_t i);
@@ -120,15 +122,15 @@ template <typename Done>
 bool Threads::Pool::spin_until(Done&& done) {
   if (done()) return true;
   const Clock::time_point start = Clock::now();
-  if (!may_spin || in_company(start)) return false;
+  if (!may_spin || cores_contended(start)) return false;
   for (Clock::time_point last = start;;) {
     for (int i = 0; i < 16; ++i) {
       if (done()) return true;
       relax_cpu();
     }
     const Clock::time_point now = Clock::now();
-    if (now - last > interruption) expect_company(now);
-    if (now - last > interruption || now - start > longest_spin) return done();
+    if (now - last > preemption_threshold) mark_contended(now);
+    if (now - last > preemption_threshold || now - start > max_spin) return done();
     last = now;
   }
 }
@@ -195,7 +197,7 @@ void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
   const Clock::time_point start = Clock::now();
   double took = 0;  // nanoseconds for the pieces done here
   std::int64_t done = 0;
-  const double worth = worthwhile(start);
+  const double worth = sharing_threshold(start);
   const auto look = [&] {
     const Clock::time_point now = Clock::now();
     took = std::chrono::duration<double, std::nano>(now - start).count();
@@ -216,8 +218,8 @@ void Threads::Pool::run(std::int64_t count, Piece each, void* of) {
     wait_for_helpers();
     const Clock::time_point now = Clock::now();
     // Helpers may each have had one piece left, which is not an interruption.
-    if (now - alone > interruption + std::chrono::nanoseconds(static_cast<std::int64_t>(2 * took / done)))
-      expect_company(now);
+    if (now - alone > preemption_threshold + std::chrono::nanoseconds(static_cast<std::int64_t>(2 * took / done)))
+      mark_contended(now);
   }
   // A piece that seems slower may only have been interrupted, so the estimate rises slowly and falls at once.
   const double each_took = took / static_cast<double>(done);

@@ -13,7 +13,7 @@ namespace some {
 Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
   std::vector<Sequence> sequences;
   for (const std::int64_t story : stories) {
-    const auto tokens = data.story_tokens(story);
+    const auto tokens = data.document_tokens(story);
     sequences.push_back({story, 0, std::min<std::int64_t>(tokens, options.seq_len), 1});
   }
   return make_batch(data, sequences, options);
@@ -37,7 +37,7 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
     size += padded ? width : one.end - one.begin;
     batch.stories.push_back(one.story);
   }
-  const bool laid_out = !options.only_counted;
+  const bool laid_out = !options.counts_only;
   if (laid_out) {
     batch.tokens.reserve(static_cast<std::size_t>(size));
     batch.targets.reserve(static_cast<std::size_t>(size));
@@ -57,7 +57,7 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
       if (i + 1 < real && (options.count_pads || ids[at] != options.eos_id)) {
         if (one.begin + i + 1 >= one.first_target) {
           target = ids[at + 1];
-          batch.predicted_real += 1;
+          batch.predicted_non_padding += 1;
           batch.real_bytes += bytes[at + 1];
         }
       } else if (i + 1 >= real && i + 1 < length && options.count_pads) {

@@ -14,12 +14,12 @@ struct Batch {
   std::vector<std::int32_t> positions;  // [T]: position in the sequence, from 0
   std::vector<std::int32_t> offsets;    // [B+1]: first token of each sequence, and T
   std::int64_t longest = 0;
-  std::int64_t predicted = 0;         // number of targets >= 0
-  std::int64_t predicted_real = 0;    // of these, targets that are not padding
-  std::int64_t real_tokens = 0;       // non-padding tokens
-  std::int64_t real_bytes = 0;        // bytes of text of the predicted non-padding targets
-  std::int64_t slots = 0;             // rows * seq_len: positions of the padded batch, incl. padding
-  std::vector<std::int64_t> stories;  // document of each row
+  std::int64_t predicted = 0;              // number of targets >= 0
+  std::int64_t predicted_non_padding = 0;  // of these, targets that are not padding
+  std::int64_t real_tokens = 0;            // non-padding tokens
+  std::int64_t real_bytes = 0;             // bytes of text of the predicted non-padding targets
+  std::int64_t slots = 0;                  // rows * seq_len: positions of the padded batch, incl. padding
+  std::vector<std::int64_t> stories;       // document of each row
 
   std::int64_t rows() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
   std::int64_t size() const {  // T

@@ -17,25 +17,25 @@ namespace {
 // Text is tokenized in blocks of about this size, with all threads on one block. A long document is encoded in parts.
 constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size_t{1} << 18;
 // Tokenizing less text than this again takes no noticeable time.
-constexpr std::int64_t worth_keeping = std::int64_t{32} << 20;
+constexpr std::int64_t min_cached_bytes = std::int64_t{32} << 20;
 
 std::int64_t train_count(const DataConfig& config) {
   return config.train_stories == 0 && is_builtin(config.train) ? builtin_train_stories : config.train_stories;
 }
 
-StorySource training_source(const DataConfig& config) { return {config.train, config, 0, train_count(config)}; }
+DocumentSource training_source(const DataConfig& config) { return {config.train, config, 0, train_count(config)}; }
 
 // Returns the source of validation or evaluation text. Built-in documents begin after those of the training text, so
 // that they are new to the model.
-StorySource other_source(const std::string& name, const DataConfig& config, std::int64_t limit) {
+DocumentSource other_source(const std::string& name, const DataConfig& config, std::int64_t limit) {
   const std::int64_t first = is_builtin(config.train) ? train_count(config) : builtin_train_stories;
   return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
 }
 
 // Returns the documents of several sets, one set after another.
-StoryStream all_stories(const Host& host, const std::vector<const StorySet*>& sets) {
+DocumentStream all_stories(const Host& host, const std::vector<const DocumentSet*>& sets) {
   std::size_t next = 0;
-  StoryStream stream;
+  DocumentStream stream;
   return [&host, sets, next, stream](std::string& story) mutable {
     while (true) {
       if (stream && stream(story)) return true;
@@ -45,7 +45,7 @@ StoryStream all_stories(const Host& host, const std::vector<const StorySet*>& se
   };
 }
 
-Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::vector<const StorySet*>& train,
+Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::vector<const DocumentSet*>& train,
                         const DataProgress& progress) {
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!exists_path(config.tokenizer))
@@ -62,8 +62,8 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
   options.threads = host.threads->count();
   options.log = host.log;
   std::int64_t total = 0, done = 0, shown = 0;
-  for (const StorySet* set : train) total += set->bytes();
-  const StoryStream stream = all_stories(host, train);
+  for (const DocumentSet* set : train) total += set->bytes();
+  const DocumentStream stream = all_stories(host, train);
   std::string story;
   std::size_t at = 0;
   return train_bpe(options, [&](std::string& text) {
@@ -91,9 +91,9 @@ struct TextPart {
 };
 
 // Tokenizes the documents of a set in order, independent of the number of threads.
-void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
+void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
               const std::string& what, const DataProgress& progress) {
-  const StoryStream stream = set.open(*host.threads);
+  const DocumentStream stream = set.open(*host.threads);
   const std::int64_t total = set.bytes();
   const std::size_t longest_part = tokenizer.encodes_in_parts() ? part_bytes : std::string::npos;
   std::vector<std::string> texts;
@@ -110,7 +110,7 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
       more = stream(texts[count]);
       if (!more) break;
       bytes += texts[count].size();
-      text_hash = add_to_text_hash(text_hash, hash_story(texts[count]));
+      text_hash = add_to_text_hash(text_hash, hash_document(texts[count]));
     }
     std::size_t part_count = 0;
     for (std::size_t slot = 0; slot < count; ++slot) {
@@ -171,26 +171,26 @@ void tokenise(const Host& host, const StorySet& set, const Tokenizer& tokenizer,
 }
 
 // Removes a new folder at scope exit if it is still empty, so that rejected text leaves nothing behind.
-struct FolderMade {
-  explicit FolderMade(const std::string& name) : folder(exists_path(name) ? "" : name) {}
-  ~FolderMade() {
+struct EmptyFolderCleanup {
+  explicit EmptyFolderCleanup(const std::string& name) : folder(exists_path(name) ? "" : name) {}
+  ~EmptyFolderCleanup() {
     if (!folder.empty()) std::filesystem::remove(folder, ignored);  // fails, without effect, if the folder is not empty
   }
   std::error_code ignored;
   std::string folder;
 };
 
-TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& tokenizer, bool with_eos,
+TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& tokenizer, bool with_eos,
                     const TokenCache& cache, const std::string& what, const DataProgress& progress) {
   // If the end of a document is held out, its beginning must not end with EOS.
-  const bool eos = with_eos && set.part != StoryPart::beginning;
+  const bool eos = with_eos && set.part != DocumentPart::beginning;
   const TokenKey key{set.text_hash(), tokenizer.hash(), eos ? 1u : 0u};
   const auto vocab = static_cast<std::int64_t>(tokenizer.vocab_size());
-  const auto produce = [&](TokenWriter& writer) { tokenise(host, set, tokenizer, eos, writer, what, progress); };
+  const auto produce = [&](TokenWriter& writer) { tokenize(host, set, tokenizer, eos, writer, what, progress); };
   if (cache.folder.empty()) return tokens_in_memory(key, vocab, produce);
 
-  const FolderMade made(cache.folder);
-  const std::string no_writing = cache.spare ? unwritable_reason(cache.folder) : "";
+  const EmptyFolderCleanup made(cache.folder);
+  const std::string write_problem = cache.spare ? unwritable_reason(cache.folder) : "";
   if (!cache.spare) make_folder(cache.folder);
   const std::string path = fmt::format("{}/tokens-{}.bin", cache.folder, hex(hash_bytes(&key, sizeof key)));
   std::string problem;
@@ -199,20 +199,20 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
   try {
     there = exists_path(path);
   } catch (const Error&) {
-    if (no_writing.empty()) throw;
+    if (write_problem.empty()) throw;
   }
   if (there) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
-    host.log.info("the token cache {} is {}: {}", path, no_writing.empty() ? "made anew" : "of no use", problem);
+    host.log.info("the token cache {} is {}: {}", path, write_problem.empty() ? "made anew" : "of no use", problem);
   }
   // A run in a read-only folder can still be analyzed.
-  if (!no_writing.empty()) {
-    if (set.bytes() >= worth_keeping)
-      host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), no_writing);
+  if (!write_problem.empty()) {
+    if (set.bytes() >= min_cached_bytes)
+      host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), write_problem);
     return tokens_in_memory(key, vocab, produce);
   }
-  remove_half_written_files(cache.folder);
+  remove_temporary_files(cache.folder);
   write_file_atomic(path, [&](const ByteSink& sink) {
     TokenWriter writer(sink, key, vocab);
     produce(writer);
@@ -224,12 +224,12 @@ TokenData tokens_of(const Host& host, const StorySet& set, const Tokenizer& toke
 }
 
 // Returns the training and validation documents.
-StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
+DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   if (!valid_name.empty()) {
-    return {scan_stories(host, training_source(config), "reading the training text", progress),
-            scan_stories(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
-                         progress)};
+    return {scan_documents(host, training_source(config), "reading the training text", progress),
+            scan_documents(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
+                           progress)};
   }
   if (config.train_stories < 0)
     bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_stories", config.train_stories);
@@ -238,10 +238,10 @@ StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t 
   if (!(config.valid_share > 0 && config.valid_share < 1))
     bad_input(Code::setting_out_of_range, "{} is {}; it must lie between 0 and 1 where data.valid is empty",
               "data.valid_share", config.valid_share);
-  const StorySet all = scan_stories(host, {config.train, config, 0, 0}, "reading the training text", progress);
+  const DocumentSet all = scan_documents(host, {config.train, config, 0, 0}, "reading the training text", progress);
   const auto documents = static_cast<std::int64_t>(all.hashes.size());
-  if (!holds_out_ends(documents, config))
-    return split_stories(all, config.valid_share, seed, config.train_stories, config.valid_stories);
+  if (!must_split_documents(documents, config))
+    return split_documents(all, config.valid_share, seed, config.train_stories, config.valid_stories);
   host.log.info(
       "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
       "(data.valid_share)",
@@ -250,8 +250,9 @@ StorySplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t 
   return split_ends(host, all, config.valid_share, config.train_stories, config.valid_stories);
 }
 
-StorySplit checked_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
-  StorySplit sets = scan_texts(host, config, seed, progress);
+DocumentSplit checked_texts(const Host& host, const DataConfig& config, std::uint64_t seed,
+                            const DataProgress& progress) {
+  DocumentSplit sets = scan_texts(host, config, seed, progress);
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
     host.log.warning(
         Code::text_overlap,
@@ -271,13 +272,13 @@ Corpora load_corpora(const Host& host, const DataConfig& config, std::uint64_t s
 std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig>& configs, std::uint64_t seed,
                                   const TokenCache& cache, const DataProgress& progress,
                                   const std::optional<Tokenizer>& given) {
-  std::vector<StorySplit> texts;
+  std::vector<DocumentSplit> texts;
   for (const DataConfig& config : configs) texts.push_back(checked_texts(host, config, seed, progress));
   // A text that occurs twice is used once.
-  std::vector<const StorySet*> distinct;
-  for (const StorySplit& one : texts) {
+  std::vector<const DocumentSet*> distinct;
+  for (const DocumentSplit& one : texts) {
     const bool seen = std::any_of(distinct.begin(), distinct.end(),
-                                  [&](const StorySet* set) { return set->text_hash() == one.train.text_hash(); });
+                                  [&](const DocumentSet* set) { return set->text_hash() == one.train.text_hash(); });
     if (!seen) distinct.push_back(&one.train);
   }
   const Tokenizer tokenizer = given ? *given : get_tokenizer(host, configs.at(0), distinct, progress);
@@ -285,7 +286,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
   tokenizer.eos_id();
   std::vector<Corpora> out;
   for (std::size_t i = 0; i < configs.size(); ++i) {
-    const auto tokens = [&](const StorySet& set, const char* what) {
+    const auto tokens = [&](const DocumentSet& set, const char* what) {
       return tokens_of(host, set, tokenizer, configs[i].eos, cache, what, progress);
     };
     TokenData train = tokens(texts[i].train, "tokenising the training text");
@@ -298,7 +299,7 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
 TokenData load_tokens(const Host& host, const std::string& source, const DataConfig& config, const Tokenizer& tokenizer,
                       std::int64_t limit, const TokenCache& cache) {
   const std::string what = "reading " + source;
-  const StorySet set = scan_stories(host, other_source(source, config, limit), what, {});
+  const DocumentSet set = scan_documents(host, other_source(source, config, limit), what, {});
   return tokens_of(host, set, tokenizer, config.eos, cache, what, {});
 }
 

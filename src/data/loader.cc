@@ -63,7 +63,7 @@ struct BatchLoader::Impl {
           chosen.push_back(sequences[one]);
         const std::int64_t in_step = number % per_epoch % share.of;
         BatchOptions how = options;
-        how.only_counted = in_step < share.begin || in_step >= share.end;
+        how.counts_only = in_step < share.begin || in_step >= share.end;
         Batch batch = make_batch(data, chosen, how);
         std::unique_lock lock(mutex);
         changed.wait(lock, [this] { return stopping || ready.size() < ready_batches; });

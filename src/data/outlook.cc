@@ -30,13 +30,13 @@ struct Sum {
 
 }  // namespace
 
-DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len) {
-  DataOutlook out;
+DataEstimate estimate_data(const Host& host, const DataConfig& config, int seq_len) {
+  DataEstimate out;
   constexpr std::int64_t sample = 500;
   try {
     const bool builtin = is_builtin(config.train);
     const std::int64_t limit = builtin && config.train_stories == 0 ? builtin_train_stories : config.train_stories;
-    const StoryStream stream = StorySource(config.train, config, 0, limit).open(*host.threads);
+    const DocumentStream stream = DocumentSource(config.train, config, 0, limit).open(*host.threads);
     Sum sum;
     // Built-in documents are sampled, since their number is known; a file must be read completely.
     for (std::string story; (!builtin || sum.documents < sample) && stream(story);)
@@ -44,7 +44,7 @@ DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len
     double documents = builtin ? static_cast<double>(limit) : sum.documents, share = documents / sum.documents;
     if (config.valid.empty() && !builtin && config.train_stories == 0) {
       const auto all = static_cast<std::int64_t>(documents);
-      if (holds_out_ends(all, config)) {
+      if (must_split_documents(all, config)) {
         share = 1 - config.valid_share;
       } else {
         const std::int64_t held_out = std::max<std::int64_t>(1, std::llround(config.valid_share * documents));

@@ -9,7 +9,7 @@
 
 namespace some {
 
-struct DataOutlook {
+struct DataEstimate {
   bool known = false;
   std::string unknown_reason;
   DataUse use;                     // of the training text; all numbers except the documents are estimates
@@ -17,6 +17,6 @@ struct DataOutlook {
   std::int64_t max_sequences = 0;  // upper bound: if every byte were a token
 };
 
-DataOutlook look_at_data(const Host& host, const DataConfig& config, int seq_len);
+DataEstimate estimate_data(const Host& host, const DataConfig& config, int seq_len);
 
 }  // namespace some

@@ -7,7 +7,7 @@
 namespace some {
 namespace {
 
-std::int64_t tokens_of_story(const TokenData& data, std::int64_t story) { return data.story_tokens(story); }
+std::int64_t document_length(const TokenData& data, std::int64_t story) { return data.document_tokens(story); }
 
 std::int64_t asked_for(const TokenData& data, std::int64_t stories) {
   return stories > 0 ? std::min(stories, data.stories()) : data.stories();
@@ -24,13 +24,13 @@ SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments lon
   size_ = count;
   if (long_documents == LongDocuments::cut) return;
   bool any = false;
-  for (std::int64_t i = 0; i < count && !any; ++i) any = tokens_of_story(data, i) > seq_len_;
+  for (std::int64_t i = 0; i < count && !any; ++i) any = document_length(data, i) > seq_len_;
   if (!any) return;
   size_ = 0;
   first_.reserve(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     first_.push_back(size_);
-    size_ += 1 + (std::max<std::int64_t>(0, tokens_of_story(data, i) - seq_len_) + step_ - 1) / step_;
+    size_ += 1 + (std::max<std::int64_t>(0, document_length(data, i) - seq_len_) + step_ - 1) / step_;
   }
 }
 
@@ -45,16 +45,16 @@ Sequence SequenceList::operator[](std::int64_t number) const {
     one.begin = place * step_;
     if (place > 0) one.first_target = one.begin - step_ + seq_len_;
   }
-  one.end = std::min(tokens_of_story(data_, one.story), one.begin + seq_len_);
+  one.end = std::min(document_length(data_, one.story), one.begin + seq_len_);
   return one;
 }
 
-DataUse use_of(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories) {
+DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories) {
   DataUse use;
   use.documents = asked_for(data, stories);
   use.sequences = SequenceList(data, seq_len, long_documents, Reading::training, stories).size();
   for (std::int64_t i = 0; i < use.documents; ++i) {
-    const std::int64_t tokens = tokens_of_story(data, i);
+    const std::int64_t tokens = document_length(data, i);
     use.tokens += tokens;
     use.used += long_documents == LongDocuments::split ? tokens : std::min<std::int64_t>(tokens, seq_len);
   }

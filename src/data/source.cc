@@ -25,29 +25,29 @@ class BuiltinStories {
  public:
   // The generator has a fixed seed of its own: runs that differ only in their seed use the same text.
   BuiltinStories(Threads& threads, const std::string& domain, std::int64_t first, std::int64_t end)
-      : threads_(threads), options_{.seed = 0, .domain = domain}, first_untold_(first), end_(end) {}
+      : threads_(threads), options_{.seed = 0, .domain = domain}, next_index_(first), end_(end) {}
 
   bool next(std::string& story) {
-    if (at_ == block_.size() && !tell_block()) return false;
+    if (at_ == block_.size() && !generate_block()) return false;
     story = std::move(block_[at_++]);
     return true;
   }
 
  private:
-  bool tell_block() {
-    const std::int64_t count = std::min<std::int64_t>(end_ - first_untold_, 1024);
+  bool generate_block() {
+    const std::int64_t count = std::min<std::int64_t>(end_ - next_index_, 1024);
     block_.resize(static_cast<std::size_t>(count));
     at_ = 0;
     parallel_for(threads_, count, [&](std::int64_t i) {
-      block_[static_cast<std::size_t>(i)] = make_story(options_, static_cast<std::uint64_t>(first_untold_ + i));
+      block_[static_cast<std::size_t>(i)] = make_story(options_, static_cast<std::uint64_t>(next_index_ + i));
     });
-    first_untold_ += count;
+    next_index_ += count;
     return count > 0;
   }
 
   Threads& threads_;
   StoryOptions options_;
-  std::int64_t first_untold_, end_;
+  std::int64_t next_index_, end_;
   std::vector<std::string> block_;
   std::size_t at_ = 0;
 };
@@ -56,7 +56,7 @@ class BuiltinStories {
 
 bool is_builtin(const std::string& source) { return source.starts_with(builtin_prefix); }
 
-StorySource::StorySource(std::string name, const DataConfig& config, std::int64_t first, std::int64_t limit)
+DocumentSource::DocumentSource(std::string name, const DataConfig& config, std::int64_t first, std::int64_t limit)
     : name_(std::move(name)),
       separator_(config.separator),
       field_(config.field),
@@ -78,7 +78,7 @@ StorySource::StorySource(std::string name, const DataConfig& config, std::int64_
               fmt::join(domains, ", builtin:"));
 }
 
-StoryStream StorySource::open(Threads& threads) const {
+DocumentStream DocumentSource::open(Threads& threads) const {
   if (!domain_.empty()) {
     return [told = std::make_shared<BuiltinStories>(threads, domain_, first_, first_ + limit_)](std::string& story) {
       return told->next(story);
@@ -96,14 +96,14 @@ StoryStream StorySource::open(Threads& threads) const {
   return [reader](std::string& story) { return reader->next(story); };
 }
 
-StoryStream StorySet::open(Threads& threads) const {
+DocumentStream DocumentSet::open(Threads& threads) const {
   return [this, stream = source.open(threads), place = std::size_t{0},
           given = std::int64_t{0}](std::string& story) mutable {
     while ((chosen.empty() || place < chosen.size()) && (most == 0 || given < most)) {
       if (!stream(story)) return false;
       if (!chosen.empty() && chosen[place++] == 0) continue;
-      if (part == StoryPart::beginning) story.resize(end_begin(story, end_share));
-      if (part == StoryPart::end) story.erase(0, end_begin(story, end_share));
+      if (part == DocumentPart::beginning) story.resize(held_out_begin(story, held_out_share));
+      if (part == DocumentPart::end) story.erase(0, held_out_begin(story, held_out_share));
       if (story.empty()) continue;  // too short to be split, so it has no end
       ++given;
       return true;
@@ -112,14 +112,14 @@ StoryStream StorySet::open(Threads& threads) const {
   };
 }
 
-void StorySet::add(const std::string& story) {
-  hashes.push_back(hash_story(story));
+void DocumentSet::add(const std::string& story) {
+  hashes.push_back(hash_document(story));
   sizes.push_back(static_cast<std::int64_t>(story.size()));
 }
 
-std::int64_t StorySet::bytes() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
+std::int64_t DocumentSet::bytes() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
 
-std::size_t end_begin(std::string_view text, double share) {
+std::size_t held_out_begin(std::string_view text, double share) {
   const auto wanted = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - share));
   // The border may move to a better place as long as half of the end remains.
   const std::size_t latest = wanted + (text.size() - wanted) / 2;
@@ -135,18 +135,19 @@ std::size_t end_begin(std::string_view text, double share) {
   return blank(text.substr(0, border)) || blank(text.substr(border)) ? text.size() : border;
 }
 
-std::uint64_t hash_story(const std::string& story) { return hash_bytes(story.data(), story.size()); }
+std::uint64_t hash_document(const std::string& story) { return hash_bytes(story.data(), story.size()); }
 std::uint64_t add_to_text_hash(std::uint64_t hash, std::uint64_t story_hash) { return mix64(hash ^ story_hash); }
 
-std::uint64_t StorySet::text_hash() const {
+std::uint64_t DocumentSet::text_hash() const {
   std::uint64_t hash = 0;
   for (const std::uint64_t story : hashes) hash = add_to_text_hash(hash, story);
   return hash;
 }
 
-StorySet scan_stories(const Host& host, StorySource source, const std::string& what, const DataProgress& progress) {
-  StorySet set(std::move(source));
-  const StoryStream stream = set.source.open(*host.threads);
+DocumentSet scan_documents(const Host& host, DocumentSource source, const std::string& what,
+                           const DataProgress& progress) {
+  DocumentSet set(std::move(source));
+  const DocumentStream stream = set.source.open(*host.threads);
   std::string story;
   while (stream(story)) {
     set.add(story);
@@ -158,22 +159,22 @@ StorySet scan_stories(const Host& host, StorySource source, const std::string& w
   return set;
 }
 
-bool holds_out_ends(std::int64_t documents, const DataConfig& config) {
+bool must_split_documents(std::int64_t documents, const DataConfig& config) {
   return config.long_documents == LongDocuments::split && config.valid_share * static_cast<double>(documents) < 1;
 }
 
-StorySplit split_ends(const Host& host, const StorySet& all, double share, std::int64_t train_stories,
-                      std::int64_t valid_stories) {
-  const auto part_of = [&](StoryPart part, std::int64_t limit) {
-    StorySet set(all.source);
+DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share, std::int64_t train_stories,
+                         std::int64_t valid_stories) {
+  const auto part_of = [&](DocumentPart part, std::int64_t limit) {
+    DocumentSet set(all.source);
     set.part = part;
-    set.end_share = share;
+    set.held_out_share = share;
     set.most = limit;
-    const StoryStream stream = set.open(*host.threads);
+    const DocumentStream stream = set.open(*host.threads);
     for (std::string story; stream(story);) set.add(story);
     return set;
   };
-  StorySplit split{part_of(StoryPart::beginning, train_stories), part_of(StoryPart::end, valid_stories)};
+  DocumentSplit split{part_of(DocumentPart::beginning, train_stories), part_of(DocumentPart::end, valid_stories)};
   if (split.valid.hashes.empty())
     bad_input(Code::text_too_short,
               "{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
@@ -181,8 +182,8 @@ StorySplit split_ends(const Host& host, const StorySet& all, double share, std::
   return split;
 }
 
-StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, std::int64_t train_stories,
-                         std::int64_t valid_stories) {
+DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_stories,
+                              std::int64_t valid_stories) {
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
     bad_input(Code::text_too_short,
@@ -192,13 +193,13 @@ StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, 
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 
   // Selection sampling (Knuth, algorithm S): exactly `wanted` documents, every subset equally likely, in one pass.
-  StorySplit split{StorySet(all.source), StorySet(all.source)};
+  DocumentSplit split{DocumentSet(all.source), DocumentSet(all.source)};
   const RandomStream stream = random_stream(seed, "data.valid");
   std::int64_t left = wanted;
   for (std::int64_t i = 0; i < total; ++i) {
     const bool validation = stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(total - i)) < left;
     if (validation) left -= 1;
-    StorySet& set = validation ? split.valid : split.train;
+    DocumentSet& set = validation ? split.valid : split.train;
     const std::int64_t limit = validation ? valid_stories : train_stories;
     if (limit > 0 && static_cast<std::int64_t>(set.hashes.size()) == limit) continue;
     set.chosen.resize(static_cast<std::size_t>(i) + 1, 0);
@@ -209,7 +210,7 @@ StorySplit split_stories(const StorySet& all, double share, std::uint64_t seed, 
   return split;
 }
 
-std::int64_t count_overlap(const StorySet& train, const StorySet& valid) {
+std::int64_t count_overlap(const DocumentSet& train, const DocumentSet& valid) {
   std::vector<std::uint64_t> sorted = train.hashes;
   std::sort(sorted.begin(), sorted.end());
   return std::count_if(valid.hashes.begin(), valid.hashes.end(),

@@ -48,13 +48,13 @@ class TokenData {
   std::int64_t stories() const;
   // Returns copies of the ids of a document, or of its tokens [begin, end). Copies, because ids are stored in two bytes
   // if the vocabulary size allows it.
-  std::vector<std::int32_t> ids(std::int64_t story) const { return ids(story, 0, story_tokens(story)); }
+  std::vector<std::int32_t> ids(std::int64_t story) const { return ids(story, 0, document_tokens(story)); }
   std::vector<std::int32_t> ids(std::int64_t story, std::int64_t begin, std::int64_t end) const;
   // Returns the bytes of text per id; 0 for EOS.
-  std::vector<std::uint16_t> bytes(std::int64_t story) const { return bytes(story, 0, story_tokens(story)); }
+  std::vector<std::uint16_t> bytes(std::int64_t story) const { return bytes(story, 0, document_tokens(story)); }
   std::vector<std::uint16_t> bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const;
-  std::int64_t story_tokens(std::int64_t story) const;
-  std::int64_t story_bytes(std::int64_t story) const;  // bytes of the document's text
+  std::int64_t document_tokens(std::int64_t story) const;
+  std::int64_t document_text_bytes(std::int64_t story) const;  // bytes of the document's text
   std::int64_t tokens() const;
   std::uint64_t hash() const;  // hash of the ids, which identifies the data in a checkpoint
   struct Impl;
@@ -127,7 +127,7 @@ struct DataUse {
   std::int64_t documents = 0, tokens = 0, used = 0, sequences = 0;
   std::int64_t cut() const { return tokens - used; }
 };
-DataUse use_of(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories = 0);
+DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories = 0);
 // Formats as "20 documents, 203114 tokens, all used, none cut: 800 sequences of at most 256".
 std::string describe(const DataUse& use, int seq_len);
 
@@ -135,8 +135,8 @@ struct BatchOptions {
   int seq_len = 768;
   LongDocuments long_documents = LongDocuments::cut;  // as used by the loader
   bool count_pads = false;
-  bool padded_rows = false;   // pad the rows even though padding is not counted (for tests: the loss is the same)
-  bool only_counted = false;  // only counts and offsets, no tokens: another rank computes this batch
+  bool padded_rows = false;  // pad the rows even though padding is not counted (for tests: the loss is the same)
+  bool counts_only = false;  // only counts and offsets, no tokens: another rank computes this batch
   int pad_id = 1, eos_id = 2;
 };
 Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options);

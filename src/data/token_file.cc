@@ -27,7 +27,7 @@ struct Tail {
   std::uint64_t checksum;  // of all preceding bytes
 };
 
-static_assert(sizeof(Head) == 16 && sizeof(Tail) == 80 && sizeof(StoryEntry) == 32);
+static_assert(sizeof(Head) == 16 && sizeof(Tail) == 80 && sizeof(DocumentEntry) == 32);
 
 std::shared_ptr<XXH3_state_t> new_hash() {
   std::shared_ptr<XXH3_state_t> state(XXH3_createState(), [](XXH3_state_t* memory) { XXH3_freeState(memory); });
@@ -38,11 +38,11 @@ std::shared_ptr<XXH3_state_t> new_hash() {
 std::uint64_t padding_of(std::uint64_t size) { return (alignment - size % alignment) % alignment; }
 
 // Returns the size of the ids and of the byte lengths, if stored, without padding.
-std::uint64_t record_size(const StoryEntry& entry, std::uint64_t id_size) {
+std::uint64_t record_size(const DocumentEntry& entry, std::uint64_t id_size) {
   return entry.tokens * (id_size + (entry.lengths != 0 ? sizeof(std::uint16_t) : 0));
 }
 
-constexpr std::uint16_t not_seen = std::numeric_limits<std::uint16_t>::max();
+constexpr std::uint16_t unknown_length = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t max_listed = 1 << 22;  // larger ids have their byte lengths stored in the documents
 
 }  // namespace
@@ -69,14 +69,14 @@ void TokenWriter::pad() {
 
 // True if the current byte lengths are those already recorded for the ids. The first length seen for an id becomes its
 // length.
-bool TokenWriter::lengths_follow_from(std::span<const std::int32_t> ids) {
+bool TokenWriter::lengths_match_ids(std::span<const std::int32_t> ids) {
   bool all = true;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto id = static_cast<std::size_t>(ids[i]);
-    all = all && id < max_listed && lengths_[i] != not_seen;
-    if (id >= max_listed || lengths_[i] == not_seen) continue;
-    if (id >= id_lengths_.size()) id_lengths_.resize(id + 1, not_seen);
-    if (id_lengths_[id] == not_seen) id_lengths_[id] = lengths_[i];
+    all = all && id < max_listed && lengths_[i] != unknown_length;
+    if (id >= max_listed || lengths_[i] == unknown_length) continue;
+    if (id >= id_lengths_.size()) id_lengths_.resize(id + 1, unknown_length);
+    if (id_lengths_[id] == unknown_length) id_lengths_[id] = lengths_[i];
     all = all && id_lengths_[id] == lengths_[i];
   }
   return all;
@@ -103,7 +103,7 @@ void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::ui
   const std::uint64_t count = ids.size();
   XXH3_64bits_update(ids_hash_.get(), &count, sizeof count);
   if (count > 0) XXH3_64bits_update(ids_hash_.get(), ids.data(), ids.size_bytes());
-  const bool follow = lengths_follow_from(ids);
+  const bool follow = lengths_match_ids(ids);
   table_.push_back({position_, count, static_cast<std::uint64_t>(text_bytes), follow ? 0u : 1u});
   if (id_size(vocab_) == 2) {
     narrow_.assign(ids.begin(), ids.end());
@@ -125,7 +125,7 @@ void TokenWriter::finish() {
   tail.id_size = id_size(vocab_);
   tail.id_lengths = id_lengths_.size();
   tail.ids_hash = XXH3_64bits_digest(ids_hash_.get());
-  write(table_.data(), table_.size() * sizeof(StoryEntry));
+  write(table_.data(), table_.size() * sizeof(DocumentEntry));
   write(id_lengths_.data(), id_lengths_.size() * sizeof(std::uint16_t));
   pad();
   write(&tail, offsetof(Tail, checksum));
@@ -155,24 +155,24 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   // read.
   const std::uint64_t end = image.size - sizeof tail;
   if (tail.id_size != 2 && tail.id_size != 4) return refuse("its ids are of no known size");
-  if (tail.table > end || tail.table % alignment != 0 || tail.stories > end / sizeof(StoryEntry) ||
+  if (tail.table > end || tail.table % alignment != 0 || tail.stories > end / sizeof(DocumentEntry) ||
       tail.id_lengths > end / sizeof(std::uint16_t))
     return refuse("its table of stories is out of place");
-  const std::uint64_t table_size = tail.stories * sizeof(StoryEntry);
+  const std::uint64_t table_size = tail.stories * sizeof(DocumentEntry);
   const std::uint64_t lengths_size = tail.id_lengths * sizeof(std::uint16_t);
   if (end - tail.table != table_size + lengths_size + padding_of(lengths_size))
     return refuse("its table of stories is out of place");
   auto impl = std::make_shared<TokenData::Impl>();
   impl->owner = image.owner;
   impl->data = image.data;
-  impl->table = reinterpret_cast<const StoryEntry*>(image.data + tail.table);
+  impl->table = reinterpret_cast<const DocumentEntry*>(image.data + tail.table);
   impl->lengths = {reinterpret_cast<const std::uint16_t*>(image.data + tail.table + table_size), tail.id_lengths};
   impl->id_size = tail.id_size;
   impl->stories = static_cast<std::int64_t>(tail.stories);
   impl->hash = tail.ids_hash;
   std::uint64_t position = sizeof(Head), tokens = 0;
   for (std::uint64_t i = 0; i < tail.stories; ++i) {
-    const StoryEntry& entry = impl->table[i];
+    const DocumentEntry& entry = impl->table[i];
     if (entry.position != position || entry.tokens > tail.table / tail.id_size || entry.lengths > 1)
       return refuse("a story is out of place");
     const std::uint64_t size = record_size(entry, tail.id_size);
@@ -219,15 +219,15 @@ TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
 
 namespace {
 
-const StoryEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story) {
+const DocumentEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story) {
   if (!impl || story < 0 || story >= impl->stories)
     failed(Code::index_out_of_range, "there is no story number {}: the data has {}", story, impl ? impl->stories : 0);
   return impl->table[story];
 }
 
-const StoryEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story, std::int64_t begin,
-                          std::int64_t end) {
-  const StoryEntry& entry = entry_of(impl, story);
+const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story, std::int64_t begin,
+                             std::int64_t end) {
+  const DocumentEntry& entry = entry_of(impl, story);
   if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
     failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", story, entry.tokens,
            begin, end);
@@ -241,7 +241,7 @@ std::int64_t TokenData::tokens() const { return impl ? impl->tokens : 0; }
 std::uint64_t TokenData::hash() const { return impl ? impl->hash : 0; }
 
 std::vector<std::int32_t> TokenData::ids(std::int64_t story, std::int64_t begin, std::int64_t end) const {
-  const StoryEntry& entry = part_of(impl, story, begin, end);
+  const DocumentEntry& entry = part_of(impl, story, begin, end);
   const char* first = impl->data + entry.position;
   if (impl->id_size == 2) {
     const auto* ids = reinterpret_cast<const std::uint16_t*>(first);
@@ -252,7 +252,7 @@ std::vector<std::int32_t> TokenData::ids(std::int64_t story, std::int64_t begin,
 }
 
 std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const {
-  const StoryEntry& entry = part_of(impl, story, begin, end);
+  const DocumentEntry& entry = part_of(impl, story, begin, end);
   if (entry.lengths != 0) {
     const auto* lengths =
         reinterpret_cast<const std::uint16_t*>(impl->data + entry.position + entry.tokens * impl->id_size);
@@ -268,11 +268,11 @@ std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t beg
   return out;
 }
 
-std::int64_t TokenData::story_tokens(std::int64_t story) const {
+std::int64_t TokenData::document_tokens(std::int64_t story) const {
   return static_cast<std::int64_t>(entry_of(impl, story).tokens);
 }
 
-std::int64_t TokenData::story_bytes(std::int64_t story) const {
+std::int64_t TokenData::document_text_bytes(std::int64_t story) const {
   return static_cast<std::int64_t>(entry_of(impl, story).text_bytes);
 }
 

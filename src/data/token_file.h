@@ -33,7 +33,7 @@ struct TokenKey {
   std::uint64_t eos = 1;
 };
 
-struct StoryEntry {
+struct DocumentEntry {
   std::uint64_t position;  // offset from the beginning of the file
   std::uint64_t tokens;
   std::uint64_t text_bytes;
@@ -46,7 +46,7 @@ constexpr std::size_t id_size(std::int64_t vocab) { return vocab <= 65536 ? 2 : 
 struct TokenData::Impl {
   std::shared_ptr<const void> owner;
   const char* data = nullptr;
-  const StoryEntry* table = nullptr;
+  const DocumentEntry* table = nullptr;
   std::span<const std::uint16_t> lengths;  // byte lengths by id
   std::size_t id_size = 4;
   std::int64_t stories = 0;
@@ -65,12 +65,12 @@ class TokenWriter {
  private:
   void write(const void* data, std::size_t size);
   void pad();
-  bool lengths_follow_from(std::span<const std::int32_t> ids);
+  bool lengths_match_ids(std::span<const std::int32_t> ids);
   ByteSink sink_;
   TokenKey key_;
   std::int64_t vocab_;
   std::vector<std::uint16_t> narrow_, id_lengths_;
-  std::vector<StoryEntry> table_;
+  std::vector<DocumentEntry> table_;
   std::vector<std::uint16_t> lengths_;
   std::uint64_t position_ = 0;
   std::uint64_t tokens_ = 0;

@@ -245,7 +245,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
       all_count += batch.predicted;
       batch_means += batch_sum / static_cast<double>(batch.predicted);
       ++batches;
-      out.tokens += batch.predicted_real;
+      out.tokens += batch.predicted_non_padding;
       out.bytes += batch.real_bytes;
     }
   }

@@ -1,7 +1,7 @@
 // The model card: description, results compared with controls, and usage.
 #include <filesystem>
 
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 #include "exchange/hf.h"
 #include "plot/document.h"
 

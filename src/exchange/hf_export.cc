@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -161,7 +161,7 @@ ExportResult export_hf(const ExportOptions& options) {
   for (const std::string& control : options.controls) controls.push_back(history_of(control, options.host.log));
 
   ExportResult result{options.out, run.step, {}, 0, library && !options.experts_from_seed};
-  NewFolder out("--out", options.out, files_of_export);
+  AtomicFolder out("--out", options.out, files_of_export);
   const NamedTensors tensors = exported_tensors(run, result.experts_stored);
   for (const auto& named : tensors) result.bytes += static_cast<double>(named.second.bytes());
   result.weights = write_weights(out.folder(), tensors, options.shard_bytes);

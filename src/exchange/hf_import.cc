@@ -246,7 +246,7 @@ ImportResult import_hf(const ImportOptions& options) {
   check_library(config, model, model.layers());
   load_weights(weights, config, model);
 
-  NewFolder out("--out", options.out, files_of_import);
+  AtomicFolder out("--out", options.out, files_of_import);
   const RunPaths paths{out.folder()};
   tokenizer.save(paths.tokenizer());
   // "finished": there are no optimizer moments from which training could resume.

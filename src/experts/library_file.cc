@@ -84,8 +84,8 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
 LibraryFile read_library_file(const std::string& path) {
   const SafetensorsFile file = open_library(path);
   LibraryFile about;
-  about.source = file.need_metadata("source");
-  about.hash = file.need_metadata("hash");
+  about.source = file.require_metadata("source");
+  about.hash = file.require_metadata("hash");
   while (file.has(tensor_name(about.layers, LibraryMatrix::w1))) ++about.layers;
   if (about.layers == 0 || !file.has(tensor_name(0, LibraryMatrix::w2)))
     bad_input(Code::library_invalid, "{}: holds no layer", path);

@@ -43,7 +43,7 @@ class Reader {
   }
 
   // Reads earlier rows again at other positions, to refill the cache. Keys do not learn from them again.
-  void read_again(const DecodeRows& rows) {
+  void refill_cache(const DecodeRows& rows) {
     if (rows.tokens.empty()) return;
     model_.context().arena->reset();
     model_.decode(cache_, rows.tokens, rows.slots, rows.positions, {0}, settings_);
@@ -200,7 +200,8 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   if (options.memory != nullptr) {
     std::vector<std::vector<double>> say;
     for (const Generated& one : out)
-      say.push_back(mixture_weights(options.memory->settings, mixture_after(model, *options.memory, one.prompt)));
+      say.push_back(
+          mixture_weights(options.memory->settings, mixture_weights_after(model, *options.memory, one.prompt)));
     reader.remember(std::move(say));
   }
   std::vector<std::size_t> active(prompts.size());
@@ -254,7 +255,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
       for (const std::size_t one : active) out[one].stopped = "asked";
       active.clear();
     }
-    if (!active.empty()) reader.read_again(again);
+    if (!active.empty()) reader.refill_cache(again);
   }
   for (Generated& one : out) {
     std::vector<TokenId> all = one.prompt;

@@ -76,7 +76,7 @@ void KeySnapshot::restore(Model& model) const {
   }
 }
 
-bool KeySnapshot::identical(Model& model) const {
+bool KeySnapshot::bitwise_equal(Model& model) const {
   bool same = true;
   for (Layer& layer : model.layers()) {
     const One& kept = layers_[static_cast<std::size_t>(layer.index)];

@@ -21,7 +21,7 @@ class KeySnapshot {
  public:
   explicit KeySnapshot(Model& model);
   void restore(Model& model) const;
-  bool identical(Model& model) const;  // true if all of the state is bit-identical
+  bool bitwise_equal(Model& model) const;  // true if all of the state is bit-identical
   struct Distance {
     double mean = 0, most = 0;
   };

@@ -23,7 +23,7 @@ struct Batch {
   const std::int32_t* targets;  // null if every row takes part
   std::int64_t rows;
   int slots, top_k, experts;
-  PaceRule::Plan pace;
+  UpdateScheduleRule::Plan pace;
   RandomStream sample;
   std::int64_t first_position;
   std::int32_t *keys, *items;     // of each choice, before sorting; the counting sort needs no items (null)

@@ -28,7 +28,7 @@ Needs needs_of(const KeySettings& settings) {
   return needs;
 }
 
-bool update_due(const KeySettings& settings, std::int64_t step) { return PaceRule::due(settings, step); }
+bool update_due(const KeySettings& settings, std::int64_t step) { return UpdateScheduleRule::due(settings, step); }
 
 KeyPlan plan_update(const KeySettings& settings, const UpdateTime& time) {
   KeyPlan plan;

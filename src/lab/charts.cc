@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "analysis/key_charts.h"
+#include "analysis/pages/key_charts.h"
 
 namespace some {
 namespace {

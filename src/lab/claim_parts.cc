@@ -134,7 +134,7 @@ PartResult evaluate_part(const ClaimPart& part, const Groups& groups) {
   return result;
 }
 
-std::string measured_words(const ClaimPart& part) {
+std::string describe_measure(const ClaimPart& part) {
   const char* what = "";
   switch (part.measure) {
     case Asked::loss: what = "loss"; break;
@@ -150,14 +150,14 @@ std::string measured_words(const ClaimPart& part) {
   return fmt::format("{} of {} against {}", what, part.run, part.against);
 }
 
-std::string wanted_words(const ClaimPart& part) {
+std::string describe_bounds(const ClaimPart& part) {
   const std::string times = is_ratio(part) ? " times" : "";
   if (part.below && part.above)
     return fmt::format("{} to {}{}", bound(part, *part.above), bound(part, *part.below), times);
   return (part.below ? "below " + bound(part, *part.below) : "above " + bound(part, *part.above)) + times;
 }
 
-std::string value_words(const ClaimPart& part, const PartResult& result) {
+std::string format_values(const ClaimPart& part, const PartResult& result) {
   if (result.values.empty()) return "–";
   const double count = static_cast<double>(result.values.size());
   const double mean = std::accumulate(result.values.begin(), result.values.end(), 0.0) / count;
@@ -167,7 +167,7 @@ std::string value_words(const ClaimPart& part, const PartResult& result) {
   return fmt::format("{}{} ({} to {})", number(part, mean), times, number(part, *least), number(part, *most));
 }
 
-std::string verdict_words(const PartResult& result) {
+std::string describe_verdict(const PartResult& result) {
   const auto seeds = [](std::size_t count) { return fmt::format("{} seed{}", count, count == 1 ? "" : "s"); };
   switch (result.verdict()) {
     case Verdict::unknown: return "not measured";

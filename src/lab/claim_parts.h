@@ -28,9 +28,9 @@ PartResult evaluate_part(const ClaimPart& part, const std::vector<const RunGroup
 
 // Texts for tables: "loss of knob-lora against study-experts-32-k4", "below -0.05", "-0.1160 (-0.1380 to -0.1010)", "in
 // 2 of 3 seeds"
-std::string measured_words(const ClaimPart& part);
-std::string wanted_words(const ClaimPart& part);
-std::string value_words(const ClaimPart& part, const PartResult& result);
-std::string verdict_words(const PartResult& result);
+std::string describe_measure(const ClaimPart& part);
+std::string describe_bounds(const ClaimPart& part);
+std::string format_values(const ClaimPart& part, const PartResult& result);
+std::string describe_verdict(const PartResult& result);
 
 }  // namespace some

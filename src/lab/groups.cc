@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -39,25 +39,25 @@ bool RunGroup::reads_builtin() const {
   return file && is_builtin(first().recipe.data.train) && !is_builtin(file->data.train);
 }
 
-Departure RunGroup::departure() const {
-  if (scaled()) return Departure::scaled;
-  if (!file) return Departure::none;
+RecipeDifference RunGroup::departure() const {
+  if (scaled()) return RecipeDifference::scaled;
+  if (!file) return RecipeDifference::none;
   const Recipe& run = first().recipe;
   const auto size = [](const Recipe& r) {
     return std::make_tuple(r.model.d_model, r.model.layers, r.model.seq_len, r.model.experts, r.model.d_ffn,
                            r.data.train_stories, r.train.batch * r.train.accumulate, r.train.epochs, r.train.max_steps);
   };
-  if (size(run) != size(*file)) return Departure::other_size;
+  if (size(run) != size(*file)) return RecipeDifference::other_size;
   // The same file may have another path on another machine.
   const auto name = [](const Recipe& r) { return fs::path(r.data.train).filename(); };
-  return name(run) == name(*file) ? Departure::none : Departure::other_text;
+  return name(run) == name(*file) ? RecipeDifference::none : RecipeDifference::other_text;
 }
 
 std::string RunGroup::title() const {
   const Recipe& run = first().recipe;
   switch (departure()) {
-    case Departure::scaled: return scaled_title(run, recipe, scale);
-    case Departure::other_size: return fmt::format("{}: {}", recipe, model_sizes(run.model));
+    case RecipeDifference::scaled: return scaled_title(run, recipe, scale);
+    case RecipeDifference::other_size: return fmt::format("{}: {}", recipe, model_sizes(run.model));
     default: return run.title;
   }
 }
@@ -92,9 +92,9 @@ std::optional<double> final_headline(const RunHistory& run) {
   return run.last() == nullptr ? std::nullopt : std::optional(run.last()->headline);
 }
 
-std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Log& log) {
+std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<RunListEntry>& runs, const Log& log) {
   std::vector<RunGroup> groups;
-  for (const FoundRun& run : runs) {
+  for (const RunListEntry& run : runs) {
     const std::string name = scaled_name(run.identity.recipe, run.identity.scale);
     auto group = std::find_if(groups.begin(), groups.end(), [&](const RunGroup& one) { return one.name == name; });
     if (group == groups.end()) {

@@ -11,7 +11,7 @@
 
 namespace some {
 
-enum class Departure { none, scaled, other_size, other_text };
+enum class RecipeDifference { none, scaled, other_size, other_text };
 
 struct RunGroup {
   std::string name;    // "a4", "a4@0.05", or the folder of a run not started by `some lab`
@@ -31,10 +31,10 @@ struct RunGroup {
   }
   bool scaled() const { return scale != 1; }
   // Returns how this run differs from the recipe file, and therefore from the published experiment.
-  Departure departure() const;
+  RecipeDifference departure() const;
   bool reads_builtin() const;  // built-in text instead of the recipe's own
   // True if its numbers can be compared with the published ones.
-  bool comparable() const { return departure() == Departure::none; }
+  bool comparable() const { return departure() == RecipeDifference::none; }
   // Returns the recipe's title, with the actual sizes if they differ from the recipe.
   std::string title() const;
 };
@@ -53,6 +53,6 @@ std::optional<double> final_bits(const RunHistory& run);
 std::optional<double> final_headline(const RunHistory& run);
 
 // Groups runs in the order of the index; runs whose recipe is not in the index come last, sorted by name.
-std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<FoundRun>& runs, const Log& log);
+std::vector<RunGroup> group_runs(const SeriesIndex& index, const std::vector<RunListEntry>& runs, const Log& log);
 
 }  // namespace some

@@ -20,12 +20,12 @@ namespace fs = std::filesystem;
 namespace {
 
 // Thrown during data preparation when a signal arrives: nothing of the run exists yet, so nothing is saved.
-struct StoppedWhilePreparing {
+struct PreparationStopped {
   int signal;
 };
 
 // True for settings that may change when a run is resumed.
-bool belongs_to_the_machine(const std::string& setting) {
+bool is_machine_setting(const std::string& setting) {
   return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
          setting.starts_with("train.precision") || setting.starts_with("train.expert_ranks");
 }
@@ -91,7 +91,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   if (options.scale != 1) recipe.title = scaled_title(recipe, name, options.scale);
   run.recipe = recipe;
   for (const std::string& change : options.overrides) {
-    if (belongs_to_the_machine(change)) run.resume_changes.push_back(change);
+    if (is_machine_setting(change)) run.resume_changes.push_back(change);
   }
   return run;
 }
@@ -101,7 +101,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
 void check_same_settings(const PlannedRun& run) {
   std::string differing;
   for (const std::string& difference : recipe_differences(read_run_recipe(run.folder), run.recipe)) {
-    if (!belongs_to_the_machine(difference)) differing += (differing.empty() ? "" : ", ") + difference;
+    if (!is_machine_setting(difference)) differing += (differing.empty() ? "" : ", ") + difference;
   }
   if (!differing.empty()) {
     bad_input(Code::run_mismatch,
@@ -131,11 +131,11 @@ Work look_at(const PlannedRun& run, const Log& log) {
   const RunState state = run_state(run.folder);
   if (state != RunState::absent) check_same_settings(run);
   if (state == RunState::finished) {
-    settle_finished_run(run.folder);
+    complete_finished_run(run.folder);
     remember(run, log);
     return Work::nothing;
   }
-  if (state == RunState::running) throw RunTaken(run.folder);
+  if (state == RunState::running) throw RunLocked(run.folder);
   if (const auto missing = missing_text(run.recipe)) throw *missing;
   return state == RunState::interrupted ? Work::go_on : Work::begin;
 }
@@ -181,7 +181,7 @@ class Doing {
     // Impossible if the checkpoints were removed to save space.
     if (run_.recipe.memory.slots == 0 || list_checkpoints(run_.folder).empty()) return;
     attempt([&] {
-      remember_result(entry_.result, run_.folder, run_.resume_changes, train_hooks(), false);
+      build_requested_memory(entry_.result, run_.folder, run_.resume_changes, train_hooks(), false);
       if (entry_.result.stopped_by != 0) entry_.outcome = Outcome::stopped;
     });
   }
@@ -208,7 +208,7 @@ class Doing {
     train.prepare = [this](const std::string& what, std::int64_t done, std::int64_t total) {
       // The other ranks of a team cannot be notified here: the team stops after the first step, with a checkpoint.
       const int signal = team_.alone() && hooks_.train.stop_signal ? hooks_.train.stop_signal() : 0;
-      if (signal != 0) throw StoppedWhilePreparing{signal};
+      if (signal != 0) throw PreparationStopped{signal};
       if (hooks_.train.prepare) hooks_.train.prepare(what, done, total);
     };
     return train;
@@ -220,12 +220,12 @@ class Doing {
     try {
       work();
       return true;
-    } catch (const StoppedWhilePreparing& stopped) {
+    } catch (const PreparationStopped& stopped) {
       entry_.outcome = Outcome::stopped;
       entry_.result.stopped_by = stopped.signal;
-    } catch (const CommonFailure& failure) {
+    } catch (const CollectiveError& failure) {
       fail(failure.what());
-    } catch (const RunTaken& error) {
+    } catch (const RunLocked& error) {
       fail(error.what());
       taken_ = true;  // the folder is in use by another process, which is not a failure of the run
       if (!team_.alone()) throw;
@@ -384,7 +384,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
                 "--ranks-per-run", *asked, ranks.size(), ranks.alone() ? " was" : "s were", *asked,
                 fmt::join(possible, ", "));
     for (const PlannedRun& run : plan) {
-      if (const auto problem = problem_with_shares(*asked, run.recipe))
+      if (const auto problem = rank_shares_error(*asked, run.recipe))
         throw problem->within(run.name, fmt::format("{}: {}", run.name, problem->what()));
     }
     return *asked;
@@ -403,7 +403,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
     std::optional<int> best;
     for (const int each : possible) {
       const bool suits = std::all_of(open.begin(), open.end(),
-                                     [&](const PlannedRun* run) { return !problem_with_shares(each, run->recipe); });
+                                     [&](const PlannedRun* run) { return !rank_shares_error(each, run->recipe); });
       const bool none_waits = static_cast<std::size_t>(RankGroups{each}.count(ranks.size())) >= open.size();
       if (suits && (none_waits || !best)) best = each;
     }

@@ -12,9 +12,9 @@ namespace some {
 namespace fs = std::filesystem;
 namespace {
 
-std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<std::string>& names,
-                                  const std::string& folder, const Log& log) {
-  const std::vector<FoundRun> all = find_runs(folder, log);
+std::vector<RunListEntry> choose_runs(const SeriesIndex& index, const std::vector<std::string>& names,
+                                      const std::string& folder, const Log& log) {
+  const std::vector<RunListEntry> all = find_runs(folder, log);
   if (names.empty()) {
     if (all.empty())
       bad_input(Code::run_not_found,
@@ -22,9 +22,9 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
                 folder);
     return all;
   }
-  std::vector<FoundRun> chosen;
-  const auto add = [&](const FoundRun& run) {
-    if (std::none_of(chosen.begin(), chosen.end(), [&](const FoundRun& one) { return one.folder == run.folder; }))
+  std::vector<RunListEntry> chosen;
+  const auto add = [&](const RunListEntry& run) {
+    if (std::none_of(chosen.begin(), chosen.end(), [&](const RunListEntry& one) { return one.folder == run.folder; }))
       chosen.push_back(run);
   };
   const std::vector<std::string> recipes = index.all_recipes();
@@ -34,7 +34,7 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
         std::find(recipes.begin(), recipes.end(), name) != recipes.end())
       meant = index.select({name});
     bool found = false;
-    for (const FoundRun& run : all) {
+    for (const RunListEntry& run : all) {
       if (run.name != name && std::find(meant.begin(), meant.end(), run.identity.recipe) == meant.end()) continue;
       add(run);
       found = true;
@@ -49,7 +49,7 @@ std::vector<FoundRun> choose_runs(const SeriesIndex& index, const std::vector<st
                 name, folder);
     std::vector<std::string> known = recipes;
     for (const Series& series : index.series) known.push_back(series.name);
-    for (const FoundRun& run : all) known.push_back(run.name);
+    for (const RunListEntry& run : all) known.push_back(run.name);
     const std::string near = misspelled_name(name, known);
     bad_input(Code::series_unknown,
               "{} is neither a series, a recipe nor a run folder; {}`some lab list all` names them all", name,
@@ -81,7 +81,7 @@ bool asked_for(const Series& series, const std::vector<std::string>& names) {
 }  // namespace
 
 Report make_report(const SeriesIndex& index, const std::vector<std::string>& names, const ReportOptions& options) {
-  const std::vector<FoundRun> runs = choose_runs(index, names, options.runs, options.host.log);
+  const std::vector<RunListEntry> runs = choose_runs(index, names, options.runs, options.host.log);
   const std::vector<RunGroup> groups = group_runs(index, runs, options.host.log);
   const ReportTexts texts = load_report_texts(index.folder);
   Document document({"Lab report", "SoME lab report"});

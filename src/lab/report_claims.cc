@@ -259,8 +259,8 @@ Table part_table(const Question& question, const std::string& id) {
   for (std::size_t i = 0; i < question.parts.size(); ++i) {
     const ClaimPart& part = question.claim.parts[i];
     const PartResult& result = question.parts[i];
-    table.rows.push_back({marked_text(part.says), measured_words(part), wanted_words(part), value_words(part, result),
-                          verdict_words(result)});
+    table.rows.push_back({parse_marks(part.says), describe_measure(part), describe_bounds(part),
+                          format_values(part, result), describe_verdict(result)});
   }
   return table;
 }
@@ -279,7 +279,7 @@ void add_claim(Document& document, Table& all_claims, const ReportTexts& texts, 
   const Text verdict = question.verdict();
   all_claims.rows.push_back({Text().link(title, id), verdict.spans.empty() ? Text("–") : verdict});
   document.heading(3, id, title);
-  document.paragraph(marked_text(claim.question));
+  document.paragraph(parse_marks(claim.question));
   document.table(claim_table(question, id));
   if (!question.parts.empty()) document.table(part_table(question, id));
   document.paragraph(question.answer());

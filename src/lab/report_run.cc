@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "analysis/key_charts.h"
+#include "analysis/pages/key_charts.h"
 #include "keys/measures.h"
 #include "lab/charts.h"
 #include "lab/report_parts.h"
@@ -223,10 +223,14 @@ void add_verdict(Document& document, const ReportTexts& texts, const RunGroup& g
   const EvalPoint* last = run.last();
   if (last == nullptr) return;
   switch (group.departure()) {
-    case Departure::scaled: document.paragraph(texts.say("scaled", {{"scale", fmt::to_string(group.scale)}})); break;
-    case Departure::other_size: document.paragraph(texts.say("other-size")); break;
-    case Departure::other_text: document.paragraph(texts.say("other-text", {{"text", run.recipe.data.train}})); break;
-    case Departure::none:
+    case RecipeDifference::scaled:
+      document.paragraph(texts.say("scaled", {{"scale", fmt::to_string(group.scale)}}));
+      break;
+    case RecipeDifference::other_size: document.paragraph(texts.say("other-size")); break;
+    case RecipeDifference::other_text:
+      document.paragraph(texts.say("other-text", {{"text", run.recipe.data.train}}));
+      break;
+    case RecipeDifference::none:
       if (group.published() != nullptr && !group.published()->epochs.empty()) add_comparison(document, texts, group);
       break;
   }
@@ -283,10 +287,10 @@ bool add_key_charts(Document& document, const RunGroup& group, Threads& threads)
   document.chart(usage_histogram(group.id() + "-usage", middle, usage[run.middle]));
   document.chart(usage_ranks(group.id() + "-ranks", layers, middle, usage));
   const auto positions =
-      read_key_positions(run.found.folder, middle, positions_of_a_map(run.recipe.model.experts, max_key_points));
+      read_key_positions(run.found.folder, middle, positions_per_map(run.recipe.model.experts, max_key_points));
   if (positions.size() < 2 || positions.back().keys.count < 3) return true;
   const LayerPoint& layer = run.last()->layers.at(run.middle);
-  document.chart(key_map(
+  document.chart(key_map_chart(
       threads, group.id() + "-keys", fmt::format("Keys of layer {} and their way", middle),
       fmt::format("A circle is a key, the larger and darker the more its expert is used; the line leads back to where "
                   "it was drawn. Keys moved by {:.3f} on average, {:.3f} at most.",

@@ -56,7 +56,7 @@ void add_explanations(Document& document, const ReportTexts& texts, const std::v
     if (!concerns(one.when, groups)) continue;
     Text item;
     item.strong(one.title + " ")
-        .append(marked_text(texts.fill(one.text, {{"example", padding_example(texts, groups)}})));
+        .append(parse_marks(texts.fill(one.text, {{"example", padding_example(texts, groups)}})));
     items.push_back(std::move(item));
   }
   document.list(std::move(items));
@@ -126,7 +126,7 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
 void add_series(Document& document, const ReportTexts& texts, const Series& series,
                 const std::vector<const RunGroup*>& groups) {
   document.heading(2, "series-" + series.name, series.title);
-  document.paragraph(marked_text(series.about));
+  document.paragraph(parse_marks(series.about));
   document.table(overview_table("overview-" + series.name, groups));
   std::string missing;
   for (const std::string& recipe : series.recipes) {

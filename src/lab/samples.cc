@@ -80,9 +80,9 @@ void trace(OpenedRun& run, const Generated& generated, RunSamples& samples) {
   options.pad_id = run.tokenizer.pad_id();
   options.eos_id = run.tokenizer.eos_id();
   const Choices choices =
-      collect_choices(*run.model, make_token_data({std::vector<std::int32_t>(ids.begin(), ids.end())}), options);
+      collect_assignments(*run.model, make_token_data({std::vector<std::int32_t>(ids.begin(), ids.end())}), options);
   samples.layer = run.recipe.model.layers / 2;
-  const LayerFirings& layer = choices.layers.at(static_cast<std::size_t>(samples.layer));
+  const LayerAssignments& layer = choices.layers.at(static_cast<std::size_t>(samples.layer));
   const auto k = static_cast<std::size_t>(choices.top_k);
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     TracedToken token;

@@ -226,7 +226,7 @@ class Reader {
 
 }  // namespace
 
-std::string ReportTexts::fill(const std::string& text, const Fillings& fillings) const {
+std::string ReportTexts::fill(const std::string& text, const Substitutions& fillings) const {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t open = std::min(text.find('{', at), text.size());
@@ -243,11 +243,11 @@ std::string ReportTexts::fill(const std::string& text, const Fillings& fillings)
   return out;
 }
 
-Text ReportTexts::say(const std::string& sentence, const Fillings& fillings) const {
+Text ReportTexts::say(const std::string& sentence, const Substitutions& fillings) const {
   const auto found = sentences.find(sentence);
   if (found == sentences.end()) return {};
   // Marks are parsed before names are inserted: marks in a run's name are literal.
-  Text text = marked_text(found->second);
+  Text text = parse_marks(found->second);
   for (Span& span : text.spans) span.text = fill(span.text, fillings);
   return text;
 }

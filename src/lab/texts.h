@@ -40,7 +40,7 @@ struct Explanation {
   std::string title, text;
 };
 
-using Fillings = std::map<std::string, std::string>;
+using Substitutions = std::map<std::string, std::string>;
 
 struct ReportTexts {
   std::vector<Explanation> guide, reasons;
@@ -50,8 +50,8 @@ struct ReportTexts {
 
   // Returns a sentence with its {names} replaced; empty if the sentence does not exist. Throws (bad_input) for an
   // unknown {name}.
-  Text say(const std::string& sentence, const Fillings& fillings = {}) const;
-  std::string fill(const std::string& text, const Fillings& fillings) const;
+  Text say(const std::string& sentence, const Substitutions& fillings = {}) const;
+  std::string fill(const std::string& text, const Substitutions& fillings) const;
 };
 
 // Throws (bad_input), with file and line, for unknown keys, wrong types and unknown words. A folder without the file

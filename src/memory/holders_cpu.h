@@ -17,13 +17,13 @@ struct Holder {
 // Lists the slots that hold each target, in slot order. A window has few distinct targets, so one scan of the store for
 // all of them is cheaper than one scan per position, unless the positions search only a small part of it.
 template <typename T>
-class OwnerRanks {
+class TargetSlots {
  public:
-  OwnerRanks(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& targets)
+  TargetSlots(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& targets)
       : store_(store), targets_(targets.data<std::int32_t>()) {
     const std::int64_t positions = targets.dim(0);
-    const bool some = looks_into_some(store, settings);
-    const std::int64_t looks = positions * (some ? parts_to_look_into(store, settings) : 1);
+    const bool some = searches_some_partitions(store, settings);
+    const std::int64_t looks = positions * (some ? partitions_to_search(store, settings) : 1);
     listed_ = looks >= worth_a_list * (some ? store.partitions_active() : 1);
     if (listed_) list(ctx, positions);
   }

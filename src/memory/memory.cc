@@ -7,8 +7,8 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/old_names.h"
 #include "core/files.h"
+#include "core/old_names.h"
 #include "memory/entries.h"
 #include "memory/partitions.h"
 
@@ -145,7 +145,7 @@ class Partitions {
     return best;
   }
   // Marks a slot as given away. Splits its partition if that is now full.
-  void gave_away(Threads& threads, std::size_t slot) {
+  void mark_given_away(Threads& threads, std::size_t slot) {
     const std::size_t part = slot / size_;
     ++next_[part];
     if (begun_ == parts_) return;
@@ -153,9 +153,9 @@ class Partitions {
     const std::span<const double> counts(slots_.counts.data() + first, size_);
     if (!is_full(std::count_if(counts.begin(), counts.end(), [](double n) { return n > 0; }), width)) return;
     const auto d = static_cast<std::ptrdiff_t>(slots_.d);
-    const Division division =
-        plan_division(threads, std::span(slots_.keys).subspan(part * size_ * slots_.d, size_ * slots_.d), counts,
-                      std::span(centres_).subspan(part * slots_.d, slots_.d));
+    const PartitionSplit division =
+        plan_partition_split(threads, std::span(slots_.keys).subspan(part * size_ * slots_.d, size_ * slots_.d), counts,
+                             std::span(centres_).subspan(part * slots_.d, slots_.d));
     std::size_t to = begun_ * size_, left = part * size_;
     for (const std::int64_t m : division.go) slots_.take(to++, slots_, part * size_ + static_cast<std::size_t>(m));
     for (const std::int64_t m : division.stay) {
@@ -269,7 +269,8 @@ std::int64_t slots_in_use(const Memory& memory) {
 std::vector<double> mixture_weights(const MemorySettings& settings, const std::vector<double>& shares) {
   std::vector<double> say(settings.sharpness.size(), 0.0);
   for (std::size_t s = 0; s < say.size(); ++s) {
-    for (std::size_t j = 0; j < share_list.size(); ++j) say[s] += share_list[j] * shares[s * share_list.size() + j];
+    for (std::size_t j = 0; j < mixture_shares.size(); ++j)
+      say[s] += mixture_shares[j] * shares[s * mixture_shares.size() + j];
   }
   return say;
 }
@@ -373,7 +374,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     if (!slot || (!mine.empty(*slot) && mine.usage[*slot] >= theirs.usage[m])) continue;
     mine.take(*slot, theirs, m);
     parts.attract(*slot, key, theirs.counts[m]);
-    parts.gave_away(*ctx.threads, *slot);
+    parts.mark_given_away(*ctx.threads, *slot);
   }
   mine.put(ctx, memory.store);
   parts.put(ctx, memory.store);

@@ -92,7 +92,7 @@ class Loader {
     const auto& metadata = file_.metadata();
     if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format_name)
       bad_input(Code::memory_invalid, "{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
-    const JsonObject header(parse_json(file_.need_metadata("memory"), path() + ": its header"),
+    const JsonObject header(parse_json(file_.require_metadata("memory"), path() + ": its header"),
                             path() + ": its header");
     Memory memory;
     memory.model = header.need<std::string>("model");
@@ -248,23 +248,23 @@ void save_memory(const Memory& memory, const std::string& path) {
                               {"files", files},        {"deeds", to_json(memory.history)}};
   // A rename would replace the link itself. Only the file it leads to can be replaced atomically.
   const std::string target = is_link(path) && exists_path(path) ? std::filesystem::canonical(path).string() : path;
-  remove_half_written(target);  // it may be large, and is in a folder of the user
+  remove_temporary_files_of(target);  // it may be large, and is in a folder of the user
   write_safetensors(
       target, tensors,
       {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
 }
 
-MemoryKeeper::MemoryKeeper(const std::string& path) : path_(path), version_(version_of(path)) {}
+MemorySaver::MemorySaver(const std::string& path) : path_(path), version_(file_stamp(path)) {}
 
-void MemoryKeeper::save(const Memory& memory) {
-  if (version_of(path_) != version_)
+void MemorySaver::save(const Memory& memory) {
+  if (file_stamp(path_) != version_)
     failed(
         Code::memory_not_kept,
         "another program has written {} in the meantime, and its work is left there: what was learnt here since is not "
         "kept; say the same again when that one has ended",
         path_);
   save_memory(memory, path_);
-  version_ = version_of(path_);
+  version_ = file_stamp(path_);
 }
 
 Memory load_memory(Context& ctx, const std::string& path) { return Loader(ctx, path).load(); }

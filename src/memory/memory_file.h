@@ -17,9 +17,9 @@ namespace some {
 void save_memory(const Memory& memory, const std::string& path);
 // Saves a memory, once or repeatedly. Fails if another program has written the file since: saving would lose what that
 // program learned.
-class MemoryKeeper {
+class MemorySaver {
  public:
-  explicit MemoryKeeper(const std::string& path);  // must be constructed before the memory is loaded
+  explicit MemorySaver(const std::string& path);  // must be constructed before the memory is loaded
   void save(const Memory& memory);
 
  private:

@@ -66,7 +66,7 @@ std::vector<double> middle(std::vector<double> sum, std::size_t count) {
 
 // Moves rows of `size` bytes, one per slot: the rows that stay and the rows that go move to the front of their
 // partitions. The rest is filled with the bytes of empty slots.
-void rearrange(const Division& division, Tensor old_part, Tensor new_part, unsigned char empty) {
+void rearrange(const PartitionSplit& division, Tensor old_part, Tensor new_part, unsigned char empty) {
   const Tensor host = old_part.to(Device::cpu);
   const std::size_t size = host.bytes() / static_cast<std::size_t>(host.dim(0));
   const auto put = [&](const SlotNumbers& slots, Tensor& target) {
@@ -91,9 +91,9 @@ void put_centre(const std::vector<double>& centre, Tensor row) {
 
 void divide(Context& ctx, std::int64_t part, Store& store) {
   const std::int64_t size = store.partition_size(), first = part * size, fresh = store.reach, slots = store.slots();
-  const Division division = plan_division(*ctx.threads, read_vector(store.keys.rows(first, first + size)),
-                                          read_vector(store.counts.rows(first, first + size)),
-                                          read_vector(store.centres.rows(part, part + 1)));
+  const PartitionSplit division = plan_partition_split(*ctx.threads, read_vector(store.keys.rows(first, first + size)),
+                                                       read_vector(store.counts.rows(first, first + size)),
+                                                       read_vector(store.centres.rows(part, part + 1)));
   const auto move = [&](const Tensor& of, unsigned char empty) {
     rearrange(division, of.rows(first, first + size), of.rows(fresh, fresh + size), empty);
   };
@@ -117,14 +117,14 @@ void divide(Context& ctx, std::int64_t part, Store& store) {
 
 }  // namespace
 
-Division plan_division(Threads& threads, std::span<const double> keys, std::span<const double> counts,
-                       std::span<const double> centre) {
+PartitionSplit plan_partition_split(Threads& threads, std::span<const double> keys, std::span<const double> counts,
+                                    std::span<const double> centre) {
   const Cloud cloud(threads, keys, centre.size());
   SlotNumbers slots;
   for (std::size_t m = 0; m < counts.size(); ++m) {
     if (counts[m] > 0) slots.push_back(static_cast<std::int64_t>(m));
   }
-  Division out;
+  PartitionSplit out;
   if (slots.empty()) {
     out.centre_of_stay.assign(centre.begin(), centre.end());
     out.centre_of_go.assign(centre.size(), 0.0);
@@ -164,14 +164,14 @@ Division plan_division(Threads& threads, std::span<const double> keys, std::span
   return out;
 }
 
-void divide_full_parts(Context& ctx, std::span<const std::int32_t> used, Store& store) {
+void split_full_partitions(Context& ctx, std::span<const std::int32_t> used, Store& store) {
   for (std::size_t part = 0; part < used.size(); ++part) {
     if (store.reach == store.slots()) return;
     if (is_full(used[part], store.partition_size())) divide(ctx, static_cast<std::int64_t>(part), store);
   }
 }
 
-std::int64_t slots_of_part_at_once(std::int64_t partition_size, std::int64_t visits) {
+std::int64_t partition_slots_at_once(std::int64_t partition_size, std::int64_t visits) {
   constexpr std::int64_t scores_at_once = std::int64_t{1} << 25, most = 8192, least = 64;
   return std::min({partition_size, most, std::max(least, scores_at_once / std::max<std::int64_t>(visits, 1))});
 }

@@ -19,28 +19,28 @@ inline bool is_full(std::int64_t used, std::int64_t size) { return 4 * used > 3 
 
 // The slots that stay in a partition when it is split and the slots that move to the new one, each in their order.
 // Empty slots are in neither. keys: [counts.size(), d]; centre: centroid of the partition.
-struct Division {
+struct PartitionSplit {
   std::vector<std::int64_t> stay, go;
   std::vector<double> centre_of_stay, centre_of_go;
 };
-Division plan_division(Threads& threads, std::span<const double> keys, std::span<const double> counts,
-                       std::span<const double> centre);
+PartitionSplit plan_partition_split(Threads& threads, std::span<const double> keys, std::span<const double> counts,
+                                    std::span<const double> centre);
 
 // Splits every full partition, as long as one is inactive. used: the number of non-empty slots of each active
 // partition.
-void divide_full_parts(Context& ctx, std::span<const std::int32_t> used, Store& store);
+void split_full_partitions(Context& ctx, std::span<const std::int32_t> used, Store& store);
 
-// Returns the number of partitions that a query searches (nprobe). looks_into_some() is true if these are not all
-// active partitions; otherwise no choice is needed.
-inline std::int64_t parts_to_look_into(const Store& store, const MemorySettings& settings) {
+// Returns the number of partitions that a query searches (nprobe). searches_some_partitions() is true if these are not
+// all active partitions; otherwise no choice is needed.
+inline std::int64_t partitions_to_search(const Store& store, const MemorySettings& settings) {
   return std::min(settings.look, store.partitions_active());
 }
-inline bool looks_into_some(const Store& store, const MemorySettings& settings) {
-  return store.parts() > 1 && parts_to_look_into(store, settings) < store.partitions_active();
+inline bool searches_some_partitions(const Store& store, const MemorySettings& settings) {
+  return store.parts() > 1 && partitions_to_search(store, settings) < store.partitions_active();
 }
 
 // Returns how many slots of each partition have scores in memory at the same time, for this many (row, partition)
 // pairs.
-std::int64_t slots_of_part_at_once(std::int64_t partition_size, std::int64_t visits);
+std::int64_t partition_slots_at_once(std::int64_t partition_size, std::int64_t visits);
 
 }  // namespace some

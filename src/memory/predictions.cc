@@ -85,7 +85,7 @@ std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(const Ten
   return out;
 }
 
-std::vector<double> mixture_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
+std::vector<double> mixture_weights_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
   MemoryReader reader(model, &memory, false);
   if (tokens.size() > 1)
     reader.read(tokens,

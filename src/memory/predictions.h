@@ -42,7 +42,7 @@ class MemoryPredictions {
 
 // Returns the mixture weights after reading a text with the memory, without learning; the memory's own weights if the
 // text is too short.
-std::vector<double> mixture_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens);
+std::vector<double> mixture_weights_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens);
 
 // Replaces losses of the model, nll [T], by losses of the mixture and updates the mixture weights. Rows are processed
 // in order; positions with a negative target are skipped. states: [T, d] compute.

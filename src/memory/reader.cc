@@ -454,8 +454,8 @@ TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t with
 }
 
 // Replays a history in an empty memory, without the readings of one text. Texts keep their indices until the end.
-void do_again(Model& model, Memory& memory, const std::vector<HistoryEntry>& history, std::int64_t without,
-              const std::function<void(std::int64_t)>& done) {
+void replay_history(Model& model, Memory& memory, const std::vector<HistoryEntry>& history, std::int64_t without,
+                    const std::function<void(std::int64_t)>& done) {
   Context& ctx = model.context();
   for (const HistoryEntry& deed : history) {
     switch (deed.kind) {
@@ -473,7 +473,7 @@ void do_again(Model& model, Memory& memory, const std::vector<HistoryEntry>& his
         Memory other = make_memory(ctx, deed.settings, model.config(), memory.store.mean);
         other.model = memory.model;
         other.texts = memory.texts;
-        do_again(model, other, deed.others, without, done);
+        replay_history(model, other, deed.others, without, done);
         merge(ctx, memory, other);
         break;
       }
@@ -501,8 +501,8 @@ void renumber(std::vector<HistoryEntry>& history, std::int64_t gone) {
 
 }  // namespace
 
-Memory without_text(Model& model, const Memory& memory, std::int64_t text,
-                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
+Memory memory_without_text(Model& model, const Memory& memory, std::int64_t text,
+                           const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const std::int64_t total = tokens_of(memory.history, text).in_all;
   std::int64_t so_far = 0;
   Memory left = make_memory(model.context(), memory.settings, model.config(), memory.store.mean);
@@ -510,7 +510,7 @@ Memory without_text(Model& model, const Memory& memory, std::int64_t text,
   left.tokenizer = memory.tokenizer;
   left.run = memory.run;
   left.texts = memory.texts;
-  do_again(model, left, memory.history, text, [&](std::int64_t tokens) {
+  replay_history(model, left, memory.history, text, [&](std::int64_t tokens) {
     so_far += tokens;
     if (progress) progress(so_far, total);
   });

@@ -104,7 +104,7 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 
 // Returns the memory as if it had never read the text with this index: everything else is read again, in order.
 // progress is called with (tokens done, total tokens).
-Memory without_text(Model& model, const Memory& memory, std::int64_t text,
-                    const std::function<void(std::int64_t, std::int64_t)>& progress);
+Memory memory_without_text(Model& model, const Memory& memory, std::int64_t text,
+                           const std::function<void(std::int64_t, std::int64_t)>& progress);
 
 }  // namespace some

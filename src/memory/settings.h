@@ -16,8 +16,8 @@ struct Setting;  // core/setting.h
 namespace some {
 
 // Memory weights (shares) that the mixture ranges over.
-inline constexpr std::array<double, 7> share_list = {0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8};
-inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(share_list.size());
+inline constexpr std::array<double, 7> mixture_shares = {0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8};
+inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(mixture_shares.size());
 
 inline constexpr std::int64_t max_slots = std::int64_t{1} << 26;
 inline constexpr std::size_t max_sharpnesses = 8;

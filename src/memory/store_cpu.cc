@@ -24,7 +24,7 @@ struct Sums {
   void add(const Sums& part) {
     if (!(part.all > 0)) return;
     const T higher = std::max(shift, part.shift);
-    const T mine = all > 0 ? exp_of(shift - higher) : T(0), theirs = exp_of(part.shift - higher);
+    const T mine = all > 0 ? fast_exp(shift - higher) : T(0), theirs = fast_exp(part.shift - higher);
     all = mine * all + theirs * part.all;
     matching = mine * matching + theirs * part.matching;
     shift = higher;
@@ -50,7 +50,7 @@ Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness,
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
-    const T weight = mass[m] * exp_of(sharpness * scores[m] - shift);
+    const T weight = mass[m] * fast_exp(sharpness * scores[m] - shift);
     all += weight;
     matching += weight * part(m);
   }
@@ -68,7 +68,7 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
   T* said = found.said.data<T>();
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
-  const OwnerRanks<T> holders(ctx, store, settings, targets);
+  const TargetSlots<T> holders(ctx, store, settings, targets);
   std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
   std::fill_n(nearest, positions, -1);
   std::fill_n(product, positions, T(0));
@@ -95,7 +95,7 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
     Best<T> here{nearest[t], product[t]};
     for (const Holder<T>& holder : own) here.meet(holder.slot, scores[holder.slot - first]);
   };
-  for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);
+  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, look_at);
   for (std::int64_t t = 0; t < positions; ++t) {
     for (std::int64_t s = 0; s < kinds; ++s) {
       const Sums<T>& one = sums[static_cast<std::size_t>(t * kinds + s)];
@@ -123,7 +123,7 @@ void mix_shares(const MemorySettings& settings, const Matches& found, const Tens
     for (std::int64_t s = 0; s < kinds; ++s) {
       const T memory = said[s * positions + t];
       for (std::int64_t j = 0; j < shares_each; ++j) {
-        const T share = static_cast<T>(share_list[static_cast<std::size_t>(j)]);
+        const T share = static_cast<T>(mixture_shares[static_cast<std::size_t>(j)]);
         const auto at = static_cast<std::size_t>(s * shares_each + j);
         part[at] = weight[at] * ((T(1) - share) * model + share * memory);
         answer += part[at];
@@ -160,7 +160,7 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
         const T factor = heard[r * kinds + s] / sums.all;
 #pragma omp simd
         for (std::int64_t m = 0; m < reach; ++m)
-          result[m] += factor * mass[m] * exp_of(sharpness * row[m] - sums.shift);
+          result[m] += factor * mass[m] * fast_exp(sharpness * row[m] - sums.shift);
       }
     }
   });
@@ -172,14 +172,14 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
                  const Tensor& say, Tensor& weights) {
   const std::int64_t rows = queries.dim(0), reach = store.reach, size = store.partition_size();
   const std::int64_t kinds = static_cast<std::int64_t>(settings.sharpness.size());
-  const std::int64_t look = parts_to_look_into(store, settings);
+  const std::int64_t look = partitions_to_search(store, settings);
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
   const T* heard = say.data<T>();
-  const std::vector<std::int32_t> looked = choose_parts(ctx, store, queries.data<T>(), rows, look);
-  const Visits<T> visits = visits_of(ctx, store, queries.data<T>(), looked, look);
+  const std::vector<std::int32_t> looked = choose_partitions(ctx, store, queries.data<T>(), rows, look);
+  const PartitionVisits<T> visits = make_visits(ctx, store, queries.data<T>(), looked, look);
   T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), size}, dtype_of<T>()).template data<T>();
-  score_parts(ctx, store, visits, 0, size, scores);
+  score_partitions(ctx, store, visits, 0, size, scores);
   parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t r, std::int64_t) {
     T* result = weights.data<T>() + r * reach;
     std::fill_n(result, reach, T(0));
@@ -204,7 +204,7 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
       const T factor = heard[r * kinds + s] / all, shift = sharpness * highest;
       for_parts([&](const T* row, std::int64_t first) {
         for (std::int64_t m = 0; m < size; ++m)
-          result[first + m] += factor * mass[first + m] * exp_of(sharpness * row[m] - shift);
+          result[first + m] += factor * mass[first + m] * fast_exp(sharpness * row[m] - shift);
       });
     }
   });
@@ -213,8 +213,8 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
 // Refinement: finds the slot with the largest score, key product plus a bonus for the token's fraction of the slot. The
 // lower slot among equals.
 template <typename T>
-void find_homes_of(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                   const Tensor& targets, Tensor& assigned_slots) {
+void assign_slots_of(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                     const Tensor& targets, Tensor& assigned_slots) {
   const std::int64_t positions = queries.dim(0);
   const bool only_holders = store.entries() == 1;  // a slot with one entry cannot hold another token
   const std::int32_t* target = targets.data<std::int32_t>();
@@ -222,7 +222,7 @@ void find_homes_of(Context& ctx, const Store& store, const MemorySettings& setti
   std::int32_t* home = assigned_slots.data<std::int32_t>();
   std::fill_n(home, positions, -1);
   std::vector<T> best(static_cast<std::size_t>(positions));
-  const OwnerRanks<T> holders(ctx, store, settings, targets);
+  const TargetSlots<T> holders(ctx, store, settings, targets);
   const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
     Best<T> here{home[t], best[static_cast<std::size_t>(t)]};
@@ -233,7 +233,7 @@ void find_homes_of(Context& ctx, const Store& store, const MemorySettings& setti
     // a holder, which is harmless: a holder's score is at least its key product.
     here.meet_all(scores, first, width, NotEmpty<T>{counts + first});
   };
-  for_scores(ctx, store, settings, queries.data<T>(), positions, look_at);
+  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, look_at);
 }
 
 }  // namespace
@@ -262,7 +262,7 @@ void search(Context& ctx, const Store& store, const MemorySettings& settings, co
 void assign_slots(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& targets, Tensor& assigned_slots) {
   with_precision(
-      ctx, [&](auto zero) { find_homes_of<decltype(zero)>(ctx, store, settings, queries, targets, assigned_slots); });
+      ctx, [&](auto zero) { assign_slots_of<decltype(zero)>(ctx, store, settings, queries, targets, assigned_slots); });
 }
 
 void mix(Context& ctx, const MemorySettings& settings, const Matches& found, const Tensor& targets, Tensor& shares,
@@ -285,7 +285,7 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
                   const Tensor& say, Tensor& weights) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
-    if (looks_into_some(store, settings))
+    if (searches_some_partitions(store, settings))
       weigh_parts<T>(ctx, store, settings, queries, say, weights);
     else
       weigh<T>(ctx, store, settings, queries, say, weights);

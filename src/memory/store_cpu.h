@@ -17,7 +17,7 @@ namespace some::cpu {
 
 using cpu::add_scaled;
 using cpu::dot;
-using cpu::exp_of;
+using cpu::fast_exp;
 using cpu::gemm;
 using cpu::gemm_batch;
 using cpu::Product;
@@ -46,8 +46,8 @@ void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows
 
 // Returns the partitions that each query searches, nearest first (ties: the lower one): [rows, look].
 template <typename T>
-std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
-                                       std::int64_t look) {
+std::vector<std::int32_t> choose_partitions(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
+                                            std::int64_t look) {
   ArenaScope scope(*ctx.arena);
   const std::int64_t d = store.keys.dim(1), begun = store.partitions_active();
   T* centres = ctx.scratch({begun, d}, dtype_of<T>()).template data<T>();
@@ -71,7 +71,7 @@ std::vector<std::int32_t> choose_parts(Context& ctx, const Store& store, const T
 
 // (Row, partition) pairs sorted by partition, so that the scores of a partition are one matrix product.
 template <typename T>
-struct Visits {
+struct PartitionVisits {
   std::vector<std::int64_t> begin;  // first visit of each partition; [partitions + 1]
   std::vector<std::int64_t> place;  // visit of each (row, partition) pair, in the order of `looked`
   T* rows;                          // [visits, d]
@@ -80,12 +80,12 @@ struct Visits {
 };
 // In the arena.
 template <typename T>
-Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
-                    std::int64_t look) {
+PartitionVisits<T> make_visits(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
+                               std::int64_t look) {
   const std::int64_t d = store.keys.dim(1), count = std::ssize(looked);
-  Visits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.partitions_active() + 1), 0),
-                std::vector<std::int64_t>(looked.size()),
-                ctx.scratch({std::max<std::int64_t>(count, 1), d}, dtype_of<T>()).template data<T>()};
+  PartitionVisits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.partitions_active() + 1), 0),
+                         std::vector<std::int64_t>(looked.size()),
+                         ctx.scratch({std::max<std::int64_t>(count, 1), d}, dtype_of<T>()).template data<T>()};
   for (const std::int32_t part : looked) ++out.begin[static_cast<std::size_t>(part) + 1];
   std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
   std::vector<std::int64_t> next = out.begin;
@@ -99,8 +99,8 @@ Visits<T> visits_of(Context& ctx, const Store& store, const T* rows, const std::
 
 // scores [visits, width] = products of each visit's row with the slots [first, first + width) of its partition.
 template <typename T>
-void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std::int64_t first, std::int64_t width,
-                 T* scores) {
+void score_partitions(Context& ctx, const Store& store, const PartitionVisits<T>& visits, std::int64_t first,
+                      std::int64_t width, T* scores) {
   const std::int64_t d = store.keys.dim(1), size = store.partition_size();
   std::vector<Product<T>> products;
   for (std::int64_t p = 0; p + 1 < std::ssize(visits.begin); ++p) {
@@ -116,18 +116,18 @@ void score_parts(Context& ctx, const Store& store, const Visits<T>& visits, std:
 // Calls work(row, scores, first, width) with the scores of each row [count, d] and a range of the slots it searches,
 // starting at slot `first`. Different rows may run in parallel; the calls of one row are sequential.
 template <typename T, typename Work>
-void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const T* rows, std::int64_t count,
-                Work&& work) {
+void for_each_score_block(Context& ctx, const Store& store, const MemorySettings& settings, const T* rows,
+                          std::int64_t count, Work&& work) {
   ArenaScope scope(*ctx.arena);
-  if (looks_into_some(store, settings)) {
-    const std::int64_t look = parts_to_look_into(store, settings), size = store.partition_size();
-    const std::vector<std::int32_t> looked = choose_parts(ctx, store, rows, count, look);
-    const Visits<T> visits = visits_of(ctx, store, rows, looked, look);
-    const std::int64_t widest = slots_of_part_at_once(size, visits.count());
+  if (searches_some_partitions(store, settings)) {
+    const std::int64_t look = partitions_to_search(store, settings), size = store.partition_size();
+    const std::vector<std::int32_t> looked = choose_partitions(ctx, store, rows, count, look);
+    const PartitionVisits<T> visits = make_visits(ctx, store, rows, looked, look);
+    const std::int64_t widest = partition_slots_at_once(size, visits.count());
     T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), widest}, dtype_of<T>()).template data<T>();
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, visits, first, width, scores);
+      score_partitions(ctx, store, visits, first, width, scores);
       parallel_chunks(*ctx.threads, count, 1, [&](std::int64_t row, std::int64_t) {
         for (std::int64_t pair = row * look; pair < (row + 1) * look; ++pair) {
           const auto at = static_cast<std::size_t>(pair);

@@ -50,8 +50,8 @@ void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
 // Returns, for each evicted slot, the slot it is merged into: the nearest slot that stays, among those with the same
 // token if slots hold one token each; -1: none.
 template <typename T>
-std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const MemorySettings& settings,
-                                   const std::vector<std::int32_t>& leaving) {
+std::vector<std::int32_t> merge_targets(Context& ctx, const Store& store, const MemorySettings& settings,
+                                        const std::vector<std::int32_t>& leaving) {
   const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
   const std::int32_t* values = store.values.data<std::int32_t>();
   T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // counts of the slots; 0: empty or evicted
@@ -76,13 +76,14 @@ std::vector<std::int32_t> heirs_of(Context& ctx, const Store& store, const Memor
         return left(m) & (value[m] == own);
       });
   };
-  for_scores(ctx, store, settings, keys, rows, look_at);
+  for_each_score_block(ctx, store, settings, keys, rows, look_at);
   return heirs;
 }
 
 // spec 8, learning, item 5: merges the content of evicted slots (-1: none) into their nearest neighbors.
 template <typename T>
-void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way, Store& store) {
+void merge_evicted(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way,
+                   Store& store) {
   T* counts = store.counts.data<T>();
   T* usage = store.usage.data<T>();
   std::vector<std::int32_t> leaving;
@@ -92,7 +93,7 @@ void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::
   if (leaving.empty()) return;
   ArenaScope scope(*ctx.arena);
   const std::int64_t d = store.keys.dim(1);
-  const std::vector<std::int32_t> heirs = heirs_of<T>(ctx, store, settings, leaving);
+  const std::vector<std::int32_t> heirs = merge_targets<T>(ctx, store, settings, leaving);
   std::vector<std::pair<std::int32_t, std::int64_t>> of_heirs;
   for (std::size_t i = 0; i < leaving.size(); ++i) {
     if (heirs[i] >= 0) of_heirs.emplace_back(heirs[i], static_cast<std::int64_t>(i));
@@ -120,7 +121,7 @@ void pass_on(Context& ctx, const MemorySettings& settings, std::span<const std::
 // Returns the slots that the misses are inserted into: the least used ones. All slots from `reach` on have usage 0, so
 // the first `misses` of them are enough candidates.
 template <typename T>
-std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misses) {
+std::vector<std::int32_t> least_used_slots(const Store& store, std::size_t misses) {
   const T* usage = store.usage.data<T>();
   const std::int64_t candidates = std::min(store.slots(), store.reach + static_cast<std::int64_t>(misses));
   std::vector<std::int32_t> order(static_cast<std::size_t>(candidates));
@@ -140,12 +141,12 @@ std::vector<std::int32_t> slots_used_least(const Store& store, std::size_t misse
 // that no earlier miss has taken. Ties go to the lower slot, but between empty slots to the nearer partition. -1: none
 // left.
 template <typename T>
-std::vector<std::int32_t> slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+std::vector<std::int32_t> least_used_slots(Context& ctx, const Store& store, const MemorySettings& settings,
                                            const T* queries, std::int64_t positions,
                                            const std::vector<std::int64_t>& misses) {
   const T* usage = store.usage.data<T>();
-  const std::int64_t look = parts_to_look_into(store, settings), size = store.partition_size();
-  const std::vector<std::int32_t> looked = choose_parts(ctx, store, queries, positions, look);
+  const std::int64_t look = partitions_to_search(store, settings), size = store.partition_size();
+  const std::vector<std::int32_t> looked = choose_partitions(ctx, store, queries, positions, look);
   // No partition can lose more slots than there are misses that search it.
   const auto begun = static_cast<std::size_t>(store.partitions_active());
   std::vector<std::int64_t> wanted(begun, 0);
@@ -214,7 +215,7 @@ void divide_parts(Context& ctx, Store& store) {
   for (std::int64_t p = 0; p < store.partitions_active(); ++p)
     used.push_back(static_cast<std::int32_t>(
         std::count_if(counts + p * size, counts + (p + 1) * size, [](T count) { return count > 0; })));
-  divide_full_parts(ctx, used, store);
+  split_full_partitions(ctx, used, store);
 }
 
 template <typename T>
@@ -261,9 +262,9 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   });
 
   const std::vector<std::int32_t> order =  // item 4
-      store.parts() > 1 ? slots_used_least<T>(ctx, store, settings, query, positions, misses)
-                        : slots_used_least<T>(store, misses.size());
-  if (settings.inherit) pass_on<T>(ctx, settings, order, store);
+      store.parts() > 1 ? least_used_slots<T>(ctx, store, settings, query, positions, misses)
+                        : least_used_slots<T>(store, misses.size());
+  if (settings.inherit) merge_evicted<T>(ctx, settings, order, store);
   for (std::size_t j = 0; j < order.size(); ++j) {
     const std::int64_t slot = order[j], t = misses[j];
     if (slot < 0) continue;

@@ -190,7 +190,7 @@ void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const E
     experts_forward(ctx, inputs, weights, tape.plan, ones, tape.choices, answers);
   }
   const Tensor back = bring_back(ctx, tape, answers);
-  if (mixed.dim(0) > 0) sum_choices(ctx, back, tape.place, &routing.gates, Into::overwrite, mixed);
+  if (mixed.dim(0) > 0) combine_rows(ctx, back, tape.place, &routing.gates, Into::overwrite, mixed);
 }
 
 void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWeights& weights,
@@ -207,7 +207,7 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
   const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
   const std::int64_t choices = dgates.elements();
   if (choices == 0) return;
-  sum_choices(ctx, back, tape.place, nullptr, into, dseen);
+  combine_rows(ctx, back, tape.place, nullptr, into, dseen);
   Tensor flat = dgates.reshape({choices, 1});
   gather_rows(ctx, gates_back, tape.place.reshape({choices}), flat);
 }

@@ -9,7 +9,7 @@ namespace {
 
 // The control of random routing: by a fixed hash of the token.
 void choose_by_hash(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices) {
-  random_choice(ctx, tokens, config.experts, config.library_seed, layer, indices);
+  hash_routing(ctx, tokens, config.experts, config.library_seed, layer, indices);
 }
 
 // In the order of RoutingKind.

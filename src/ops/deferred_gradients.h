@@ -11,13 +11,14 @@ namespace some {
 
 SOME_OP(void, defer_gradients, (Context & ctx), (ctx))
 SOME_OP(void, finish_gradients, (Context & ctx), (ctx))
-SOME_OP(void, drop_gradients, (Context & ctx), (ctx))  // does not fail: discards deferred gradients and stops deferring
+SOME_OP(void, discard_gradients, (Context & ctx),
+        (ctx))  // does not fail: discards deferred gradients and stops deferring
 
 // Defers gradients during its lifetime. If something fails before finish(), deferred gradients are discarded.
 class DeferGradients {
  public:
   explicit DeferGradients(Context& ctx) : ctx_(ctx) { defer_gradients(ctx_); }
-  ~DeferGradients() { drop_gradients(ctx_); }
+  ~DeferGradients() { discard_gradients(ctx_); }
   DeferGradients(const DeferGradients&) = delete;
   DeferGradients& operator=(const DeferGradients&) = delete;
   void finish() { finish_gradients(ctx_); }

@@ -66,7 +66,7 @@ SOME_OP(void, experts_backward, (Context & ctx, const ExpertsBackward& in), (ctx
 
 // Sums the rows of a token's routing slots: y[t] = sum_i gate[t,i] * rows[place[t,i]], or adds this to y; gates null:
 // all are 1. rows: [N, w], y: [T, w] compute; place: i32 [T, k].
-SOME_OP(void, sum_choices,
+SOME_OP(void, combine_rows,
         (Context & ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y),
         (ctx, rows, place, gates, into, y))
 

@@ -10,8 +10,8 @@ namespace some {
 
 // Fills chosen[0..k-1] with distinct experts for token id `token`, in random order: a random subset by Floyd's method,
 // then a shuffle. Uses no memory other than the result; k <= experts.
-SOME_HD inline void choose_experts(std::uint64_t seed, int layer, std::int32_t token, int experts, int k,
-                                   std::int32_t* chosen) {
+SOME_HD inline void hash_route_token(std::uint64_t seed, int layer, std::int32_t token, int experts, int k,
+                                     std::int32_t* chosen) {
   const std::uint64_t place =
       (static_cast<std::uint64_t>(static_cast<std::uint32_t>(layer)) << 32) | static_cast<std::uint32_t>(token);
   const RandomStream stream{mix64(mix64(seed ^ 0x726F757465ull) ^ place)};

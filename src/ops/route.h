@@ -56,15 +56,15 @@ SOME_OP(void, query_route_forward, (Context & ctx, const QueryRoute& route), (ct
 
 // Fuses linear_forward and query_route_forward: raw = y W^T + b is computed first, and also written. y: [T, in]
 // compute.
-struct RouterEnd {
+struct RouterOutputLayer {
   const Tensor& y;
   const Param &weight, &bias;
 };
-SOME_OP(void, router_route_forward, (Context & ctx, const RouterEnd& router, const QueryRoute& route),
+SOME_OP(void, router_route_forward, (Context & ctx, const RouterOutputLayer& router, const QueryRoute& route),
         (ctx, router, route))
 
 // Chooses by hash routing: k distinct experts for token id v, in random order, by a fixed hash of (seed, layer, v).
-SOME_OP(void, random_choice,
+SOME_OP(void, hash_routing,
         (Context & ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices),
         (ctx, tokens, experts, seed, layer, indices))
 

@@ -11,7 +11,7 @@ void router_backward(Context& ctx, RouterBackward& router) {
   const AuxiliaryLosses& auxiliary = router.auxiliary;
   Tensor loss = auxiliary.loss;
   Tensor* const dlog_temperature = router.dlog_temperature ? &router.dlog_temperature : nullptr;
-  if (auxiliary.banded()) {
+  if (auxiliary.has_entropy_band()) {
     entropy_band_loss(ctx, router.routing.gates, auxiliary.targets, auxiliary.entropy_low, auxiliary.entropy_high,
                       auxiliary.entropy_coefficient * auxiliary.share, router.dgates, loss);
   }

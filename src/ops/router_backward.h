@@ -15,7 +15,7 @@ struct AuxiliaryLosses {
   double share = 1;                 // factor on both coefficients: the micro-batch's fraction of the step
   const Tensor* targets = nullptr;  // for both losses; null: every position counts
   Tensor loss;                      // [1] master, added to
-  bool banded() const { return entropy_low >= 0 || entropy_high >= 0; }
+  bool has_entropy_band() const { return entropy_low >= 0 || entropy_high >= 0; }
 };
 
 struct RouterBackward {
@@ -43,7 +43,7 @@ struct RouterBackward {
   bool gates_only() const { return auxiliary.balance <= 0 && dquery == nullptr; }
   // True if all results follow from dgates as left by the experts' backward pass, and use nothing else that the latter
   // writes, so that both may run concurrently.
-  bool independent() const { return gates_only() && !auxiliary.banded() && static_cast<bool>(weight); }
+  bool independent() const { return gates_only() && !auxiliary.has_entropy_band() && static_cast<bool>(weight); }
 };
 
 // Fills in draw (and dpre with an mlp router) and adds to the other results, once: does nothing if `done` is set.

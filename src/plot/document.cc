@@ -18,7 +18,7 @@ Text& Text::append(const Text& other) {
   return *this;
 }
 
-Text marked_text(std::string_view marked) {
+Text parse_marks(std::string_view marked) {
   struct Mark {
     std::string_view sign;
     Span::Style style;

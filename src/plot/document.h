@@ -43,7 +43,7 @@ class Text {
   }
 };
 // Parses text in which backticks mark code and double asterisks mark strong text.
-Text marked_text(std::string_view marked);
+Text parse_marks(std::string_view marked);
 
 struct Table {
   struct Column {
@@ -138,6 +138,6 @@ std::string content_policy(const Assets& assets, bool live);
 std::string write_html(const Document& document, const Assets& assets = embedded_assets());
 
 // Sparkline: draws a series as text with eight block heights. Values that are not finite are left blank.
-std::string small_bars(const std::vector<double>& values, std::size_t width = 24);
+std::string sparkline(const std::vector<double>& values, std::size_t width = 24);
 
 }  // namespace some

@@ -14,7 +14,7 @@ std::string escape(std::string_view text) {
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
       case '\'': out += "&#39;"; break;
-      case bad_byte: append_utf8(out, 0xFFFD); break;
+      case invalid_byte: append_utf8(out, 0xFFFD); break;
       default:
         // XML does not allow control characters.
         if (point.value < 32 && point.value != '\n' && point.value != '\t')
@@ -43,7 +43,7 @@ std::string valid_text(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const CodePoint point = decode_utf8(text.data() + i, text.data() + text.size());
-    if (point.value == bad_byte)
+    if (point.value == invalid_byte)
       append_utf8(out, 0xFFFD);
     else
       out += text.substr(i, point.length);

@@ -82,7 +82,7 @@ std::string markdown_chart(const Chart& chart) {
         continue;
       }
       out += fmt::format("- {}: {:.4g} `{}` {:.4g}\n", escape_markdown(series.at("name").get<std::string>()),
-                         values.front(), small_bars(values), values.back());
+                         values.front(), sparkline(values), values.back());
     }
     out += "\n";
   }
@@ -116,7 +116,7 @@ std::string markdown_block(const PageBlock& block) {
 
 }  // namespace
 
-std::string small_bars(const std::vector<double>& values, std::size_t width) {
+std::string sparkline(const std::vector<double>& values, std::size_t width) {
   static const char* heights[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   double low = INFINITY, high = -INFINITY;
   for (const double value : values) {

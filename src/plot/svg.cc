@@ -157,7 +157,7 @@ void draw_axes(Svg& svg, const Axis& x, const Axis& y, const std::string& x_name
            {.size = 13, .anchor = Anchor::middle, .colour = words, .turn = -90});
 }
 
-std::string scale_colour(double share) {
+std::string scale_color(double share) {
   static constexpr std::array<std::array<int, 3>, 5> stops{
       {{255, 221, 140}, {247, 148, 72}, {214, 66, 92}, {128, 42, 128}, {36, 22, 83}}};
   const double place = std::clamp(std::isfinite(share) ? share : 0.0, 0.0, 1.0) * (stops.size() - 1);
@@ -169,11 +169,11 @@ std::string scale_colour(double share) {
   return fmt::format("#{:02x}{:02x}{:02x}", mixed[0], mixed[1], mixed[2]);
 }
 
-void draw_colour_bar(Svg& svg, double x, const Axis& axis, const std::string& name) {
+void draw_color_bar(Svg& svg, double x, const Axis& axis, const std::string& name) {
   constexpr int pieces = 64;
   const double height = (axis.from - axis.to) / pieces;
   for (int i = 0; i < pieces; ++i) {
-    const std::string colour = scale_colour((i + 0.5) / pieces);
+    const std::string colour = scale_color((i + 0.5) / pieces);
     svg.box(x, axis.from - (i + 1) * height, 16, height + 0.5, colour);
   }
   for (const double tick : axis.ticks(6)) {

@@ -56,8 +56,8 @@ struct Axis {
 // Draws frame, grid, ticks and names of a plot's two axes.
 void draw_axes(Svg& svg, const Axis& x, const Axis& y, const std::string& x_name, const std::string& y_name);
 // Returns the color for a share from 0 (pale) to 1 (dark), distinguishable on white and in grayscale.
-std::string scale_colour(double share);
+std::string scale_color(double share);
 // Draws a color bar with the ticks of `axis`; axis.from and axis.to are its lower and upper end.
-void draw_colour_bar(Svg& svg, double x, const Axis& axis, const std::string& name);
+void draw_color_bar(Svg& svg, double x, const Axis& axis, const std::string& name);
 
 }  // namespace some

@@ -114,7 +114,7 @@ void add_train(SettingList<Recipe>& list) {
   Setting<Recipe>& device =
       list.add("device", SettingKind::choice, "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.");
   device.choices = {"auto", "cpu", "cuda", "cuda:N"};
-  device.accepts = [](const std::string& name) { return find_device_choice(name).has_value(); };
+  device.accepts = [](const std::string& name) { return parse_device_choice(name).has_value(); };
   device.get = [](const Recipe& recipe) { return SettingValue(text_of(recipe.train.device)); };
   device.set = [](Recipe& recipe, const SettingValue& value) {
     recipe.train.device = device_choice(std::get<std::string>(value));
@@ -178,9 +178,9 @@ const std::vector<RecipeTable>& recipe_tables() {
   return tables;
 }
 
-const std::vector<SettingWords>& stage_keys() {
-  static const std::vector<SettingWords> keys = [] {
-    SettingWords title;
+const std::vector<SettingInfo>& stage_keys() {
+  static const std::vector<SettingInfo> keys = [] {
+    SettingInfo title;
     title.table = "stage";
     title.name = "title";
     title.kind = SettingKind::text;
@@ -192,7 +192,7 @@ const std::vector<SettingWords>& stage_keys() {
       if (!own && key.role != SettingRole::run && key.role != SettingRole::machine)
         kept += (kept.empty() ? "" : ", ") + key.full_name();
     }
-    SettingWords any;
+    SettingInfo any;
     any.table = "stage";
     any.name = "KEY";
     any.kind = SettingKind::text;
@@ -204,7 +204,7 @@ const std::vector<SettingWords>& stage_keys() {
         kept +
         "). The tokenizer is trained once, on the texts of all stages. On the command line: "
         "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";
-    return std::vector<SettingWords>{title, any};
+    return std::vector<SettingInfo>{title, any};
   }();
   return keys;
 }

@@ -27,7 +27,7 @@ struct RecipeTable {
 const std::vector<RecipeTable>& recipe_tables();
 
 // Keys that a table [[stage]] accepts, as text: its title, and keys of the tables above.
-const std::vector<SettingWords>& stage_keys();
+const std::vector<SettingInfo>& stage_keys();
 
 // Names in [published]: numbers of the whole run, and lists with one number per epoch.
 const std::vector<std::string>& published_scalars();

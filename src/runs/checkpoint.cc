@@ -70,7 +70,7 @@ void load_into(const SafetensorsFile& file, const std::string& name, Tensor& tar
 
 std::vector<std::int64_t> key_steps_of(const SafetensorsFile& file, std::size_t layers) {
   const std::string origin = file.path() + ": `key_steps` of its metadata";
-  const JsonObject list({{"key_steps", parse_json(file.need_metadata("key_steps"), origin)}}, file.path());
+  const JsonObject list({{"key_steps", parse_json(file.require_metadata("key_steps"), origin)}}, file.path());
   const auto steps = list.need<std::vector<std::int64_t>>("key_steps");
   if (steps.size() != layers)
     bad_input(Code::checkpoint_mismatch, "{} has {} numbers for {} layers", origin, steps.size(), layers);
@@ -88,7 +88,7 @@ std::vector<Tensor> learned_tensors(Model& model) {
 
 JsonObject read_state(const SafetensorsFile& optimizer) {
   const std::string origin = optimizer.path() + ": `state` of its metadata";
-  return {parse_json(optimizer.need_metadata("state"), origin), origin};
+  return {parse_json(optimizer.require_metadata("state"), origin), origin};
 }
 
 std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
@@ -193,7 +193,7 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
         Code::checksum_missing,
         "{} was written by an older version and has no checksums: damage in it would not be noticed", file.path());
   }
-  if (const std::string& stored = file.need_metadata("library_hash"); stored != hex(model.library_hash())) {
+  if (const std::string& stored = file.require_metadata("library_hash"); stored != hex(model.library_hash())) {
     bad_input(
         Code::checkpoint_mismatch,
         "{}: the expert library rebuilt from the recipe has hash {} but the checkpoint was trained with {}; [some] "

@@ -29,7 +29,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   if (counted) {
     out.max_sequences = counted->sequences;
   } else {
-    const DataOutlook data = look_at_data(host, recipe.data, model.seq_len);
+    const DataEstimate data = estimate_data(host, recipe.data, model.seq_len);
     if (data.known) out.text = data.use;
     out.unknown_reason = data.unknown_reason;
     out.max_sequences = data.max_sequences;
@@ -52,7 +52,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   const bool gpu = train.device.kind == DeviceChoice::Kind::cuda ||
                    (train.device.kind == DeviceChoice::Kind::automatic && some::cuda::available());
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
-  out.precision = chosen_precision(train.precision, out.device);
+  out.precision = resolve_precision(train.precision, out.device);
   out.memory_known = out.precision != Precision::f64;  // the estimate assumes numbers of two and four bytes
   out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
   share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);

@@ -149,7 +149,7 @@ std::optional<double> RunHistory::measured(const std::string& measure, int epoch
   return std::nullopt;
 }
 
-RunHistory read_history(const FoundRun& run, const Log& log) {
+RunHistory read_history(const RunListEntry& run, const Log& log) {
   RunHistory history;
   history.found = run;
   history.recipe = read_run_recipe(run.folder);

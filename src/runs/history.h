@@ -47,7 +47,7 @@ struct RunTiming {
 };
 
 struct RunHistory {
-  FoundRun found;
+  RunListEntry found;
   Recipe recipe;  // as it was trained
   ParameterCounts parameters;
   std::vector<TrainPoint> train;
@@ -65,6 +65,6 @@ struct RunHistory {
 };
 
 // Damaged or incomplete lines are skipped with a warning: a report can be made while a run is in progress.
-RunHistory read_history(const FoundRun& run, const Log& log = {});
+RunHistory read_history(const RunListEntry& run, const Log& log = {});
 
 }  // namespace some

@@ -16,7 +16,7 @@ std::string without_slash(std::string path) {
 
 }  // namespace
 
-NewFolder::NewFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours)
+AtomicFolder::AtomicFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours)
     : flag_(flag), out_(without_slash(out)), folder_(out_ + ".writing"), ours_(std::move(ours)) {
   check_free();
   lock_ = std::make_unique<RunLock>(folder_);
@@ -24,13 +24,13 @@ NewFolder::NewFolder(const std::string& flag, const std::string& out, std::vecto
   for (const std::string& name : list_folder(folder_)) remove_tree(folder_ + "/" + name);
 }
 
-NewFolder::~NewFolder() {
+AtomicFolder::~AtomicFolder() {
   if (done_) return;
   std::error_code ignored;  // the next attempt removes leftovers
   fs::remove_all(folder_, ignored);
 }
 
-void NewFolder::finish() {
+void AtomicFolder::finish() {
   check_free();
   move_path(folder_, out_);
   done_ = true;
@@ -38,13 +38,13 @@ void NewFolder::finish() {
   flush_folder(parent.empty() ? "." : parent);
 }
 
-void NewFolder::check_free() const {
+void AtomicFolder::check_free() const {
   if (exists_path(out_) && (!folder_exists(out_) || !list_folder(out_).empty()))
     bad_input(Code::path_exists, "{} {}: there is something already; choose a new folder", flag_, out_);
 }
 
 // Throws if the folder contains a file that was not written here, so that nothing else is removed.
-void NewFolder::check_ours(const std::string& name) const {
+void AtomicFolder::check_ours(const std::string& name) const {
   for (const std::string& ours : ours_) {
     const bool beginning = ours.back() == '*';
     if (name == ours || name.starts_with(beginning ? ours.substr(0, ours.size() - 1) : ours + ".tmp-")) return;

@@ -11,14 +11,14 @@ namespace some {
 
 // The folder is written as OUT.writing and renamed when finished: a kill leaves no incomplete folder, and the same
 // command can be repeated.
-class NewFolder {
+class AtomicFolder {
  public:
   // flag: option named in messages ("--out"). ours: files that an earlier attempt may have left in OUT.writing
   // ("model*": any name with this prefix); nothing else is ever removed.
-  NewFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours);
-  ~NewFolder();
-  NewFolder(const NewFolder&) = delete;
-  NewFolder& operator=(const NewFolder&) = delete;
+  AtomicFolder(const std::string& flag, const std::string& out, std::vector<std::string> ours);
+  ~AtomicFolder();
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
 
   const std::string& folder() const { return folder_; }  // where to write
   void finish();

@@ -86,8 +86,8 @@ DeviceName device_for(const TrainConfig& train, const Group& sharing) {
 }
 
 std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
-  std::shared_ptr<Context> ctx = make_context(device, chosen_precision(train.precision, device.kind), host);
-  ctx->group.use_gpus(ctx->device, ctx->log);
+  std::shared_ptr<Context> ctx = make_context(device, resolve_precision(train.precision, device.kind), host);
+  ctx->group.link_gpus(ctx->device, ctx->log);
   ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // subgroups use the same transport
   return ctx;
 }

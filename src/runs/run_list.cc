@@ -35,7 +35,7 @@ std::string run_name(const LabIdentity& identity) {
   return identity.seed == 0 ? name : fmt::format("{}-seed{}", name, identity.seed);
 }
 
-LabIdentity identity_of_name(const std::string& name) {
+LabIdentity parse_run_name(const std::string& name) {
   LabIdentity identity;
   identity.recipe = name;
   if (const std::size_t at = identity.recipe.rfind("-seed"); at != std::string::npos) {
@@ -57,7 +57,7 @@ RunState run_state(const std::string& folder) {
   // The folder first: paths below a dangling link only appear absent.
   if (!exists_path(folder) || !exists_path(RunPaths{folder}.config())) return RunState::absent;
   // While a process is training, its checkpoints come and go, so nothing else is checked.
-  if (run_is_taken(folder)) return RunState::running;
+  if (run_is_locked(folder)) return RunState::running;
   return run_is_finished(folder) ? RunState::finished : RunState::interrupted;
 }
 
@@ -71,17 +71,17 @@ std::string name_of(RunState state) {
   return "";
 }
 
-std::string FoundRun::state_text() const {
+std::string RunListEntry::state_text() const {
   return state == RunState::interrupted && !failure.empty() ? "failed" : name_of(state);
 }
 
-std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
-  FoundRun run;
+std::optional<RunListEntry> find_run(const std::string& folder, const Log& log) {
+  RunListEntry run;
   run.folder = folder;
   while (run.folder.size() > 1 && run.folder.back() == '/') run.folder.pop_back();
   if (!exists_path(RunPaths{run.folder}.config())) return std::nullopt;
   run.name = fs::path(run.folder).lexically_normal().filename().string();
-  run.identity = identity_of_name(run.name);
+  run.identity = parse_run_name(run.name);
   if (exists_path(identity_file(run.folder))) {
     try {
       const std::string path = identity_file(run.folder);
@@ -107,8 +107,8 @@ std::optional<FoundRun> find_run(const std::string& folder, const Log& log) {
   return run;
 }
 
-std::vector<FoundRun> find_runs(const std::string& folder, const Log& log) {
-  std::vector<FoundRun> runs;
+std::vector<RunListEntry> find_runs(const std::string& folder, const Log& log) {
+  std::vector<RunListEntry> runs;
   if (!exists_path(folder)) return runs;
   for (const std::string& name : list_folder(folder)) {
     const std::string path = (fs::path(folder) / name).string();
@@ -119,7 +119,7 @@ std::vector<FoundRun> find_runs(const std::string& folder, const Log& log) {
       log.warning(Code::run_unlisted, "{} is left out: {}", path, error.what());
     }
   }
-  std::sort(runs.begin(), runs.end(), [](const FoundRun& a, const FoundRun& b) { return a.name < b.name; });
+  std::sort(runs.begin(), runs.end(), [](const RunListEntry& a, const RunListEntry& b) { return a.name < b.name; });
   return runs;
 }
 

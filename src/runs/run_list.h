@@ -21,13 +21,13 @@ struct LabIdentity {
 };
 
 std::string run_name(const LabIdentity& identity);  // "a4@0.05-seed1"
-LabIdentity identity_of_name(const std::string& name);
+LabIdentity parse_run_name(const std::string& name);
 
 enum class RunState { absent, running, interrupted, finished };
 RunState run_state(const std::string& folder);
 std::string name_of(RunState state);
 
-struct FoundRun {
+struct RunListEntry {
   std::string folder;
   std::string name;  // last part of the folder
   LabIdentity identity;
@@ -39,9 +39,9 @@ struct FoundRun {
 };
 
 // Returns the run in a folder; empty if it is not a run.
-std::optional<FoundRun> find_run(const std::string& folder, const Log& log = {});
+std::optional<RunListEntry> find_run(const std::string& folder, const Log& log = {});
 // Returns every run in a folder, by name; empty if the folder does not exist.
-std::vector<FoundRun> find_runs(const std::string& folder, const Log& log = {});
+std::vector<RunListEntry> find_runs(const std::string& folder, const Log& log = {});
 
 void write_identity(const std::string& folder, const LabIdentity& identity, const std::string& failure = "");
 

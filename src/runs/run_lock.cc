@@ -16,11 +16,11 @@
 
 namespace some {
 namespace fs = std::filesystem;
-RunTaken::RunTaken(const std::string& folder)
+RunLocked::RunLocked(const std::string& folder)
     : Error(Fault::input, Code::run_locked,
             fmt::format("another process is training {}: wait for it, or choose another folder", folder), {folder}) {}
 
-bool run_is_taken(const std::string& folder) {
+bool run_is_locked(const std::string& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0) return false;
   const bool taken = ::flock(file, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
@@ -35,7 +35,7 @@ RunLock::RunLock(const std::string& folder) {
   file_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file_ < 0) failed(Code::folder_unreadable, "cannot open {}: {}", folder, last_reason());
   bool held = false, taken = true;
-  // run_is_taken in another process holds the lock for a moment, so a few attempts are made.
+  // run_is_locked in another process holds the lock for a moment, so a few attempts are made.
   for (int attempt = 0; attempt < 20 && taken && !held; ++attempt) {
     if (attempt > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     held = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
@@ -45,7 +45,7 @@ RunLock::RunLock(const std::string& folder) {
     ::close(file_);
     // Some network file systems have no locks; there the user must take care.
     file_ = -1;
-    if (taken) throw RunTaken(folder);
+    if (taken) throw RunLocked(folder);
   }
 }
 

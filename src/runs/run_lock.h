@@ -9,20 +9,20 @@
 namespace some {
 
 // Thrown if another process is training the folder.
-class RunTaken : public Error {
+class RunLocked : public Error {
  public:
-  explicit RunTaken(const std::string& folder);
+  explicit RunLocked(const std::string& folder);
 };
 
 // True if a process is training the folder now. False on file systems without locks, where this is unknown.
-bool run_is_taken(const std::string& folder);
+bool run_is_locked(const std::string& folder);
 
 // Creates the folder and locks it during training, so that no other process resumes or restarts the run. The operating
 // system releases the lock when the process ends, for whatever reason. Folders created here that stay empty are removed
 // again.
 class RunLock {
  public:
-  explicit RunLock(const std::string& folder);  // throws RunTaken if another process holds it
+  explicit RunLock(const std::string& folder);  // throws RunLocked if another process holds it
   ~RunLock();
   RunLock(const RunLock&) = delete;
   RunLock& operator=(const RunLock&) = delete;

@@ -42,7 +42,7 @@ struct TrainState {
   std::int64_t epochs_before = 0;  // epochs of earlier stages
   std::vector<StageEnd> ends;      // of finished stages; also of the current one, before the first step of the next
 
-  std::int64_t own_step() const { return step - stage_begin; }
+  std::int64_t step_in_stage() const { return step - stage_begin; }
   bool stage_is_over() const { return static_cast<std::int64_t>(ends.size()) > stage; }
 };
 

@@ -9,8 +9,8 @@ namespace some {
 namespace {
 
 constexpr std::size_t alignment = 256;
-constexpr std::size_t smallest_block = std::size_t{4} << 20;
-constexpr std::size_t largest_spare = std::size_t{256} << 20;
+constexpr std::size_t min_block_bytes = std::size_t{4} << 20;
+constexpr std::size_t max_block_growth = std::size_t{256} << 20;
 
 }  // namespace
 
@@ -29,7 +29,8 @@ Tensor Arena::allocate(Shape shape, DType type) {
     for (const Block& block : blocks_) total += block.size;
     // The first block has the size of the peak usage. Each later block doubles the total, up to a limit, beyond which
     // doubling would waste GPU memory.
-    const std::size_t size = std::max({needed, total == 0 ? peak_ : std::min(total, largest_spare), smallest_block});
+    const std::size_t size =
+        std::max({needed, total == 0 ? peak_ : std::min(total, max_block_growth), min_block_bytes});
     blocks_.push_back({static_cast<char*>(device_allocate(device_, size)), size, 0});
     ++generation_;
   }
@@ -80,7 +81,7 @@ const char* name_of(Precision precision) {
   return precision == Precision::fp32 ? "fp32" : precision == Precision::bf16 ? "bf16" : "f64";
 }
 
-Precision precision_named(const std::string& name) {
+Precision parse_precision(const std::string& name) {
   for (const Precision one : {Precision::fp32, Precision::bf16, Precision::f64}) {
     if (name == name_of(one)) return one;
   }
@@ -115,7 +116,7 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
 }
 
 std::unique_ptr<Context> make_context(const std::string& device, const std::string& precision, Host host) {
-  return make_context(choose_device(device), precision_named(precision), std::move(host));
+  return make_context(choose_device(device), parse_precision(precision), std::move(host));
 }
 
 }  // namespace some

@@ -88,7 +88,7 @@ struct Context : Host {
 // Precision of activations and matrix weights. With fp32 and bf16, parameters, routing and keys use fp32.
 enum class Precision : std::uint8_t { fp32, bf16, f64 };
 const char* name_of(Precision precision);
-Precision precision_named(const std::string& name);  // bad_input for an unknown name
+Precision parse_precision(const std::string& name);  // bad_input for an unknown name
 
 // Opens a device. Fails if the device does not support the precision (bf16 on the CPU, f64 on the GPU).
 std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host = {});

@@ -11,9 +11,9 @@ const char* const automatic_name = "auto";
 
 }  // namespace
 
-std::optional<DeviceChoice> find_device_choice(const std::string& name) {
+std::optional<DeviceChoice> parse_device_choice(const std::string& name) {
   if (name == automatic_name) return DeviceChoice{};
-  const auto device = device_named(name);
+  const auto device = parse_device_name(name);
   if (!device) return std::nullopt;
   if (device->kind == DeviceKind::cpu) return on_cpu;
   DeviceChoice choice{DeviceChoice::Kind::cuda};
@@ -22,7 +22,7 @@ std::optional<DeviceChoice> find_device_choice(const std::string& name) {
 }
 
 DeviceChoice device_choice(const std::string& name) {
-  const auto choice = find_device_choice(name);
+  const auto choice = parse_device_choice(name);
   if (!choice)
     bad_input(Code::device_unknown,
               "unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
@@ -41,7 +41,7 @@ std::string text_of(const DeviceChoice& choice) {
 DeviceName choose_device(const DeviceChoice& choice) {
   switch (choice.kind) {
     case DeviceChoice::Kind::automatic:
-      return cuda::available() ? DeviceName{DeviceKind::cuda, cuda::first_usable()} : DeviceName{};
+      return cuda::available() ? DeviceName{DeviceKind::cuda, cuda::first_usable_gpu()} : DeviceName{};
     case DeviceChoice::Kind::cpu: return {};
     case DeviceChoice::Kind::cuda: break;
   }
@@ -59,7 +59,7 @@ std::vector<std::string> precision_choices() {
 
 PrecisionChoice precision_choice(const std::string& name) {
   if (name == automatic_name) return PrecisionChoice::automatic;
-  switch (precision_named(name)) {
+  switch (parse_precision(name)) {
     case Precision::fp32: return PrecisionChoice::fp32;
     case Precision::bf16: return PrecisionChoice::bf16;
     case Precision::f64: break;
@@ -67,11 +67,11 @@ PrecisionChoice precision_choice(const std::string& name) {
   return PrecisionChoice::f64;
 }
 
-std::optional<PrecisionChoice> said_precision(const std::string& name) {
+std::optional<PrecisionChoice> parse_optional_precision(const std::string& name) {
   return name.empty() ? std::nullopt : std::optional(precision_choice(name));
 }
 
-Precision chosen_precision(PrecisionChoice choice, DeviceKind device) {
+Precision resolve_precision(PrecisionChoice choice, DeviceKind device) {
   switch (choice) {
     case PrecisionChoice::automatic: return device == DeviceKind::cuda ? Precision::bf16 : Precision::fp32;
     case PrecisionChoice::fp32: return Precision::fp32;

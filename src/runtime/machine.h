@@ -24,8 +24,8 @@ struct DeviceChoice {
 };
 inline constexpr DeviceChoice on_cpu{DeviceChoice::Kind::cpu};
 
-std::optional<DeviceChoice> find_device_choice(const std::string& name);  // "auto", "cpu", "cuda", "cuda:1"
-DeviceChoice device_choice(const std::string& name);                      // bad_input for an unknown name
+std::optional<DeviceChoice> parse_device_choice(const std::string& name);  // "auto", "cpu", "cuda", "cuda:1"
+DeviceChoice device_choice(const std::string& name);                       // bad_input for an unknown name
 std::string text_of(const DeviceChoice& choice);
 DeviceName choose_device(const DeviceChoice& choice);  // fails if the GPU does not exist or cannot be used
 
@@ -35,9 +35,9 @@ enum class PrecisionChoice : std::uint8_t {
   bf16,
   f64,
 };
-std::vector<std::string> precision_choices();                            // their names, in the order above
-PrecisionChoice precision_choice(const std::string& name);               // bad_input for an unknown name
-std::optional<PrecisionChoice> said_precision(const std::string& name);  // empty if `name` is empty
-Precision chosen_precision(PrecisionChoice choice, DeviceKind device);
+std::vector<std::string> precision_choices();                                      // their names, in the order above
+PrecisionChoice precision_choice(const std::string& name);                         // bad_input for an unknown name
+std::optional<PrecisionChoice> parse_optional_precision(const std::string& name);  // empty if `name` is empty
+Precision resolve_precision(PrecisionChoice choice, DeviceKind device);
 
 }  // namespace some

@@ -7,8 +7,8 @@
 #include "runtime/context.h"
 
 #if SOME_HAVE_CUDA
-#define SOME_OP_ON_GPU(name, arguments)  \
-  const some::cuda::OnGpu on(*ctx.cuda); \
+#define SOME_OP_ON_GPU(name, arguments)            \
+  const some::cuda::CudaDeviceGuard on(*ctx.cuda); \
   return cuda::name arguments
 #else
 #define SOME_OP_ON_GPU(name, arguments) some::cuda::fail_unavailable()

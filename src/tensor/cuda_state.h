@@ -48,11 +48,11 @@ struct CudaState {
   cudaStream_t stream = nullptr;
   cudaStream_t second = nullptr;  // side stream (runtime/side_stream.h); swapped with `stream` while work is put on it
   cudaEvent_t turn = nullptr;     // recorded when one stream starts to wait for the other
-  bool changed_places = false;    // true while `stream` and `second` are swapped
+  bool streams_swapped = false;   // true while `stream` and `second` are swapped
   bool apart = false;             // the side stream has work that the main stream has not waited for
   cublasLtHandle_t blas = nullptr;
   void* workspace = nullptr;
-  void* second_workspace = nullptr;  // GEMMs running concurrently on both streams must not share a workspace
+  void* side_workspace = nullptr;  // GEMMs running concurrently on both streams must not share a workspace
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
   int max_shared = 0;  // maximum bytes of shared memory per block

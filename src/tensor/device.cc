@@ -31,7 +31,7 @@ void* cpu_allocate(std::size_t bytes) {
 
 constinit const Device Device::cpu;  // usable by the initialization of other variables
 
-std::optional<DeviceName> device_named(const std::string& name) {
+std::optional<DeviceName> parse_device_name(const std::string& name) {
   constexpr std::string_view prefix = "cuda:";
   if (name == "cpu") return DeviceName{};
   if (name == "cuda") return DeviceName{DeviceKind::cuda, 0};
@@ -87,7 +87,7 @@ void cuda::fail_unavailable() { failed(Code::device_unusable, "{}", unavailable_
 }  // namespace some
 
 // The CUDA functions in a build without CUDA. No Device is a GPU in such a build, so only available(), the two reasons,
-// first_usable() and open() are ever called.
+// first_usable_gpu() and open() are ever called.
 #if !SOME_HAVE_CUDA
 namespace some::cuda {
 
@@ -97,15 +97,15 @@ std::string unavailable_reason_text() {
 }
 std::string unusable_reason(int) { return unavailable_reason_text(); }
 
-int first_usable() { fail_unavailable(); }
+int first_usable_gpu() { fail_unavailable(); }
 std::shared_ptr<CudaState> open(int) { fail_unavailable(); }
 std::string device_name(const Device&) { fail_unavailable(); }
 std::string identity(const Device&) { fail_unavailable(); }
 void* stream_of(const Device&) { fail_unavailable(); }
 void add_numbers(const Device&, DType, const void*, void*, std::int64_t) { fail_unavailable(); }
 std::size_t memory_peak(const Device&) { fail_unavailable(); }
-OnGpu::OnGpu(const CudaState&) { fail_unavailable(); }
-OnGpu::~OnGpu() = default;
+CudaDeviceGuard::CudaDeviceGuard(const CudaState&) { fail_unavailable(); }
+CudaDeviceGuard::~CudaDeviceGuard() = default;
 void upload_async(const Device&, const void*, void*, std::size_t) { fail_unavailable(); }
 void* allocate_pinned(const Device&, std::size_t) { fail_unavailable(); }
 void release_pinned(void*) { fail_unavailable(); }

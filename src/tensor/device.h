@@ -19,7 +19,7 @@ struct DeviceName {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
 };
-std::optional<DeviceName> device_named(const std::string& name);  // empty for any other name
+std::optional<DeviceName> parse_device_name(const std::string& name);  // empty for any other name
 // Resolves a device name, including "auto": the first usable GPU, or the CPU if there is none. bad_input for an unknown
 // name; fails if the GPU does not exist or cannot be used.
 DeviceName choose_device(const std::string& name);
@@ -58,7 +58,7 @@ namespace cuda {
 bool available();                       // true if this build has CUDA and a GPU can be used
 std::string unavailable_reason_text();  // why not: one line for the user
 [[noreturn]] void fail_unavailable();   // fails with unavailable_reason_text()
-int first_usable();                     // number of the first usable GPU; fails if there is none
+int first_usable_gpu();                 // number of the first usable GPU; fails if there is none
 // Returns why GPU number `index` cannot be used, as one line for the user; empty if it can.
 std::string unusable_reason(int index);
 
@@ -69,12 +69,12 @@ void* stream_of(const Device& device);          // a cudaStream_t
 std::size_t memory_peak(const Device& device);  // maximum bytes of GPU memory held at once through this device
 
 // Sets the current CUDA device of the calling thread for the lifetime of this object.
-class OnGpu {
+class CudaDeviceGuard {
  public:
-  explicit OnGpu(const CudaState& state);
-  ~OnGpu();
-  OnGpu(const OnGpu&) = delete;
-  OnGpu& operator=(const OnGpu&) = delete;
+  explicit CudaDeviceGuard(const CudaState& state);
+  ~CudaDeviceGuard();
+  CudaDeviceGuard(const CudaDeviceGuard&) = delete;
+  CudaDeviceGuard& operator=(const CudaDeviceGuard&) = delete;
 
  private:
   int before_ = -1;  // the previous device; -1: unchanged

@@ -105,11 +105,11 @@ bool has_hopper_code(const CudaState& state) {
 void wait_across(CudaState& first, CudaState& second) {
   cudaEvent_t event = nullptr;
   {
-    const OnGpu on(first);
+    const CudaDeviceGuard on(first);
     SOME_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
     SOME_CUDA_CHECK(cudaEventRecord(event, first.stream));
   }
-  const OnGpu on(second);
+  const CudaDeviceGuard on(second);
   const cudaError_t status = cudaStreamWaitEvent(second.stream, event, 0);
   cudaEventDestroy(event);  // the driver frees it after it has been reached
   SOME_CUDA_CHECK(status);
@@ -123,7 +123,7 @@ std::string unavailable_reason_text() {
   return machine().gpus.empty() ? machine().unavailable_reason : machine().gpus[best_gpu()].unusable_reason;
 }
 
-int first_usable() {
+int first_usable_gpu() {
   if (!available()) fail_unavailable();
   return static_cast<int>(best_gpu());
 }
@@ -142,7 +142,7 @@ std::shared_ptr<CudaState> open(int index) {
   const cudaDeviceProp& properties = machine().gpus[static_cast<std::size_t>(index)].properties;
   auto state = std::make_shared<CudaState>();
   state->index = index;
-  const OnGpu on(*state);
+  const CudaDeviceGuard on(*state);
   // The side stream has the lowest priority: it uses only resources that the main stream leaves idle.
   int least = 0, greatest = 0;
   SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -151,7 +151,7 @@ std::shared_ptr<CudaState> open(int index) {
   SOME_CUDA_CHECK(cudaEventCreateWithFlags(&state->turn, cudaEventDisableTiming));
   SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
   state->workspace = allocate(*state, state->workspace_bytes);
-  state->second_workspace = allocate(*state, state->workspace_bytes);
+  state->side_workspace = allocate(*state, state->workspace_bytes);
   state->multiprocessors = properties.multiProcessorCount;
   state->max_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
   state->major = properties.major;
@@ -183,20 +183,20 @@ int index_of(const CudaState& state) { return state.index; }
 namespace {
 // Makes later work on `second` wait for the work that is on `first` now.
 void wait_for(const CudaState& state, cudaStream_t first, cudaStream_t second) {
-  const OnGpu on(state);
+  const CudaDeviceGuard on(state);
   SOME_CUDA_CHECK(cudaEventRecord(state.turn, first));
   SOME_CUDA_CHECK(cudaStreamWaitEvent(second, state.turn, 0));
 }
-void change_places(CudaState& state) {
+void swap_streams(CudaState& state) {
   std::swap(state.stream, state.second);
-  std::swap(state.workspace, state.second_workspace);
-  state.changed_places = !state.changed_places;
+  std::swap(state.workspace, state.side_workspace);
+  state.streams_swapped = !state.streams_swapped;
 }
 }  // namespace
 
 void fork_side_stream(CudaState& state) { wait_for(state, state.stream, state.second); }
 
-void enter_side_stream(CudaState& state) { change_places(state); }
+void enter_side_stream(CudaState& state) { swap_streams(state); }
 
 // While a CUDA graph is captured (tensor/graph.h) all work stays on one stream: steps captured as graphs are long and
 // would gain little.
@@ -209,8 +209,8 @@ void begin_side_stream(CudaState& state) {
 }
 
 void end_side_stream(CudaState& state) {
-  if (!state.changed_places) return;
-  change_places(state);
+  if (!state.streams_swapped) return;
+  swap_streams(state);
   state.apart = true;
 }
 
@@ -220,7 +220,7 @@ void join_side_stream(CudaState& state) {
   wait_for(state, state.second, state.stream);
 }
 
-OnGpu::OnGpu(const CudaState& state) {
+CudaDeviceGuard::CudaDeviceGuard(const CudaState& state) {
   int now = 0;
   SOME_CUDA_CHECK(cudaGetDevice(&now));
   if (now == state.index) return;
@@ -228,12 +228,12 @@ OnGpu::OnGpu(const CudaState& state) {
   before_ = now;
 }
 
-OnGpu::~OnGpu() {
+CudaDeviceGuard::~CudaDeviceGuard() {
   if (before_ >= 0 && cudaSetDevice(before_) != cudaSuccess) cudaGetLastError();  // a destructor cannot report it
 }
 
 void* allocate(CudaState& state, std::size_t bytes) {
-  const OnGpu on(state);
+  const CudaDeviceGuard on(state);
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, std::max<std::size_t>(bytes, 1));
   if (status == cudaErrorMemoryAllocation) {
@@ -259,7 +259,7 @@ void release(CudaState& state, void* data, std::size_t bytes) {
 }
 
 void zero(CudaState& state, void* data, std::size_t bytes) {
-  const OnGpu on(state);
+  const CudaDeviceGuard on(state);
   SOME_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, state.stream));
 }
 
@@ -268,14 +268,14 @@ void copy(CudaState* to, void* target, CudaState* from, const void* source, std:
     // On one device the stream order is sufficient; between two devices, neither may continue before the copy is done.
     if (to != from) wait_across(*from, *to);
     {
-      const OnGpu on(*to);
+      const CudaDeviceGuard on(*to);
       SOME_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, to->stream));
     }
     if (to != from) wait_across(*to, *from);
     return;
   }
   CudaState& state = to != nullptr ? *to : *from;
-  const OnGpu on(state);
+  const CudaDeviceGuard on(state);
   const cudaMemcpyKind kind = to != nullptr ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost;
   SOME_CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, kind, state.stream));
   SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream));
@@ -284,12 +284,12 @@ void copy(CudaState* to, void* target, CudaState* from, const void* source, std:
 void synchronize(CudaState& state) { SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream)); }
 
 void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes) {
-  const OnGpu on(device.cuda());
+  const CudaDeviceGuard on(device.cuda());
   if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, device.cuda().stream));
 }
 
 void* allocate_pinned(const Device& device, std::size_t bytes) {
-  const OnGpu on(device.cuda());
+  const CudaDeviceGuard on(device.cuda());
   void* data = nullptr;
   SOME_CUDA_CHECK(cudaMallocHost(&data, std::max<std::size_t>(bytes, 1)));
   return data;
@@ -302,7 +302,7 @@ void release_pinned(void* data) {
 void add_numbers(const Device& device, DType type, const void* source, void* target, std::int64_t count) {
   if (count == 0) return;
   const CudaState& state = device.cuda();
-  const OnGpu on(state);
+  const CudaDeviceGuard on(state);
   const auto launch = [&](auto zero) {
     using T = decltype(zero);
     constexpr int threads = 256;
@@ -322,7 +322,7 @@ void add_numbers(const Device& device, DType type, const void* source, void* tar
 }
 
 Event::Event(const Device& device) : device_(device) {
-  const OnGpu on(device_.cuda());
+  const CudaDeviceGuard on(device_.cuda());
   cudaEvent_t event = nullptr;
   SOME_CUDA_CHECK(cudaEventCreate(&event));
   event_ = event;
@@ -331,7 +331,7 @@ Event::Event(const Device& device) : device_(device) {
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
 
 void Event::record() {
-  const OnGpu on(device_.cuda());
+  const CudaDeviceGuard on(device_.cuda());
   SOME_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), device_.cuda().stream));
 }
 
@@ -359,7 +359,7 @@ CudaState::~CudaState() {
   if (second != nullptr) cudaStreamSynchronize(second);
   deferred_sums.reset();
   if (blas != nullptr) cublasLtDestroy(blas);
-  for (void* const one : {workspace, second_workspace}) cuda::release(*this, one, workspace_bytes);
+  for (void* const one : {workspace, side_workspace}) cuda::release(*this, one, workspace_bytes);
   if (turn != nullptr && cudaEventDestroy(turn) != cudaSuccess) cudaGetLastError();
   for (const cudaStream_t one : {second, stream}) {
     if (one != nullptr && cudaStreamDestroy(one) != cudaSuccess) cudaGetLastError();

@@ -20,7 +20,7 @@ Graph& Graph::operator=(Graph&& other) noexcept {
 }
 
 void Graph::record(const Device& device, const std::function<void()>& work) {
-  const OnGpu on(device.cuda());
+  const CudaDeviceGuard on(device.cuda());
   const cudaStream_t stream = device.cuda().stream;
   cudaGraph_t recording = nullptr;
   SOME_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -46,7 +46,7 @@ void Graph::record(const Device& device, const std::function<void()>& work) {
 
 void Graph::launch() {
   if (executable_ == nullptr) failed(Code::internal, "a graph that was not recorded cannot be launched");
-  const OnGpu on(device_.cuda());
+  const CudaDeviceGuard on(device_.cuda());
   SOME_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable_), device_.cuda().stream));
 }
 

@@ -197,7 +197,7 @@ void SafetensorsFile::read_checksums(std::string_view header) {
   metadata_.erase(list);
 }
 
-const std::string& SafetensorsFile::need_metadata(const std::string& key) const {
+const std::string& SafetensorsFile::require_metadata(const std::string& key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end())
     bad_input(Code::file_wrong_kind,

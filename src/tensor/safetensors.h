@@ -27,7 +27,7 @@ class SafetensorsFile {
   bool has_checksums() const { return has_checksums_; }
   // Returns the metadata without the checksums.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const std::string& need_metadata(const std::string& key) const;  // bad_input if the key is missing
+  const std::string& require_metadata(const std::string& key) const;  // bad_input if the key is missing
   bool has(const std::string& name) const { return entries_.count(name) != 0; }
   std::vector<std::string> names() const;
   // Gives tensors other names, for files whose names have changed since they were written (core/old_names.h). A tensor

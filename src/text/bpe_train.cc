@@ -23,7 +23,7 @@ namespace {
 using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
 
 // Texts are passed to the counting threads in batches of this size.
-constexpr std::size_t parcel_bytes = 1u << 20;
+constexpr std::size_t counting_batch_bytes = 1u << 20;
 
 void count_text(TokenizerKind kind, std::string_view text, WordCounts& counts) {
   for_each_word(kind, text, [&](std::string_view word) {
@@ -45,10 +45,10 @@ class Counter {
   }
   ~Counter() { finish(); }
 
-  void add(std::vector<std::string> parcel) {
+  void add(std::vector<std::string> text_batch) {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [&] { return waiting_.size() < 2 * workers_.size(); });
-    waiting_.push_back(std::move(parcel));
+    waiting_.push_back(std::move(text_batch));
     work_.notify_one();
   }
 
@@ -76,17 +76,17 @@ class Counter {
 
   void work(WordCounts& counts) {
     for (;;) {
-      std::vector<std::string> parcel;
+      std::vector<std::string> text_batch;
       {
         std::unique_lock lock(mutex_);
         work_.wait(lock, [&] { return finished_ || !waiting_.empty(); });
         if (waiting_.empty()) return;
-        parcel = std::move(waiting_.front());
+        text_batch = std::move(waiting_.front());
         waiting_.pop_front();
       }
       room_.notify_one();
       try {
-        for (const std::string& text : parcel) count_text(kind_, text, counts);
+        for (const std::string& text : text_batch) count_text(kind_, text, counts);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         failure_ = std::current_exception();
@@ -107,28 +107,28 @@ class Counter {
 WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
   int threads = options.threads > 0 ? options.threads : usable_cpus();
   Counter counter(options.kind, std::max(1, threads));
-  std::vector<std::string> parcel;
+  std::vector<std::string> text_batch;
   std::size_t bytes = 0;
   std::uint64_t texts = 0;
   for (std::string text; next(text); ++texts) {
     // Bytes that are not UTF-8 cannot be spelled in a vocabulary of characters.
     if (options.kind == TokenizerKind::whitespace) {
-      if (const auto bad = first_bad_utf8(text)) {
+      if (const auto bad = find_invalid_utf8(text)) {
         bad_input(Code::text_not_utf8,
                   "text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes",
                   texts + 1, *bad);
       }
     }
     bytes += text.size();
-    parcel.push_back(std::move(text));
+    text_batch.push_back(std::move(text));
     text.clear();
-    if (bytes >= parcel_bytes) {
-      counter.add(std::move(parcel));
-      parcel.clear();
+    if (bytes >= counting_batch_bytes) {
+      counter.add(std::move(text_batch));
+      text_batch.clear();
       bytes = 0;
     }
   }
-  counter.add(std::move(parcel));
+  counter.add(std::move(text_batch));
   return counter.take();
 }
 
@@ -337,7 +337,7 @@ Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std
     bad_input(Code::vocabulary_too_large, "a vocabulary of {} tokens is too large; the most is {}", options.vocab_size,
               most);
   for (const std::string& special : options.specials) {
-    if (special.empty() || first_bad_utf8(special))
+    if (special.empty() || find_invalid_utf8(special))
       bad_input(Code::setting_out_of_range, "special tokens must be UTF-8 and not empty");
   }
   const WordCounts counts = count_words(options, next);

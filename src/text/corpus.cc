@@ -48,7 +48,7 @@ class LineReader {
     }
     if (!any) return false;
     ++line_;
-    if (const auto bad = first_bad_utf8(std::string_view(to).substr(begin))) {
+    if (const auto bad = find_invalid_utf8(std::string_view(to).substr(begin))) {
       bad_input(Code::text_not_utf8, "{}: byte 0x{:02X} at offset {} (line {}) is not UTF-8; convert the file to UTF-8",
                 path_, static_cast<unsigned char>(to[begin + *bad]), line_offset + *bad, line_);
     }
@@ -231,7 +231,7 @@ struct CorpusReader::Impl {
         continue;
       }
       if (is_blank(story)) {
-        ++empty_stories;
+        ++empty_documents;
         continue;
       }
       // The previous hash is the seed, so the result also depends on the boundaries of documents.
@@ -242,7 +242,7 @@ struct CorpusReader::Impl {
     }
     if (stories == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
-      bad_input(Code::text_empty, "{}: there is no text in it ({} empty documents)", name, empty_stories);
+      bad_input(Code::text_empty, "{}: there is no text in it ({} empty documents)", name, empty_documents);
     }
     return false;
   }
@@ -256,7 +256,7 @@ struct CorpusReader::Impl {
   std::string rest;  // text of the current JSON line, returned from rest_at on
   std::size_t rest_at = 0;
   std::uint64_t hash = 0;
-  std::uint64_t stories = 0, empty_stories = 0, bytes = 0;
+  std::uint64_t stories = 0, empty_documents = 0, bytes = 0;
 };
 
 CorpusReader::CorpusReader(CorpusOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -266,7 +266,7 @@ CorpusReader& CorpusReader::operator=(CorpusReader&&) noexcept = default;
 
 bool CorpusReader::next(std::string& story) { return impl_->next(story); }
 std::uint64_t CorpusReader::stories() const { return impl_->stories; }
-std::uint64_t CorpusReader::empty_stories() const { return impl_->empty_stories; }
+std::uint64_t CorpusReader::empty_documents() const { return impl_->empty_documents; }
 std::uint64_t CorpusReader::bytes() const { return impl_->bytes; }
 std::uint64_t CorpusReader::content_hash() const { return impl_->hash; }
 

@@ -25,7 +25,7 @@ bool takes_an(std::string_view word) {
   return std::string_view("aeiou").find(lower(word[0])) != std::string_view::npos;
 }
 
-void settle_articles(std::string& text) {
+void resolve_articles(std::string& text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -39,7 +39,7 @@ void settle_articles(std::string& text) {
 }
 
 // Removes duplicate, leading and trailing spaces, which empty alternatives leave behind.
-void tidy_spaces(std::string& text) {
+void collapse_spaces(std::string& text) {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
@@ -49,7 +49,7 @@ void tidy_spaces(std::string& text) {
   text = std::move(out);
 }
 
-void capitalise(std::string& text) {
+void capitalize(std::string& text) {
   bool start = true;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -67,20 +67,20 @@ void capitalise(std::string& text) {
 
 }  // namespace
 
-const std::string* Telling::find(std::string_view slot) const {
+const std::string* StoryBuilder::find(std::string_view slot) const {
   for (const auto& [name, value] : slots_) {
     if (name == slot) return &value;
   }
   return nullptr;
 }
 
-const std::string& Telling::get(std::string_view slot) const {
+const std::string& StoryBuilder::get(std::string_view slot) const {
   const std::string* value = find(slot);
   if (value == nullptr) failed(Code::story_template, "built-in stories: no slot named '{}'", slot);
   return *value;
 }
 
-void Telling::set(std::string_view slot, std::string_view value) {
+void StoryBuilder::set(std::string_view slot, std::string_view value) {
   std::string expanded = expand(value);
   for (auto& [name, old] : slots_) {
     if (name == slot) {
@@ -91,7 +91,7 @@ void Telling::set(std::string_view slot, std::string_view value) {
   slots_.emplace_back(std::string(slot), std::move(expanded));
 }
 
-void Telling::person(std::string_view role, std::string_view suffix, std::string_view name, Gender gender) {
+void StoryBuilder::person(std::string_view role, std::string_view suffix, std::string_view name, Gender gender) {
   const bool female = gender == Gender::female;
   const auto put = [&](std::string_view slot, std::string_view value) {
     set(std::string(slot) + std::string(suffix), value);
@@ -105,7 +105,7 @@ void Telling::person(std::string_view role, std::string_view suffix, std::string
   put("child", female ? "girl" : "boy");
 }
 
-void Telling::expand_into(std::string_view text, std::string& out) {
+void StoryBuilder::expand_into(std::string_view text, std::string& out) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '{') {
       const std::size_t end = text.find('}', i);
@@ -148,32 +148,32 @@ void Telling::expand_into(std::string_view text, std::string& out) {
   }
 }
 
-std::string Telling::expand(std::string_view text) {
+std::string StoryBuilder::expand(std::string_view text) {
   std::string out;
   expand_into(text, out);
   return out;
 }
 
-void Telling::say(std::string_view text) {
+void StoryBuilder::say(std::string_view text) {
   std::string piece = expand(text);
-  tidy_spaces(piece);
+  collapse_spaces(piece);
   if (piece.empty()) return;
-  capitalise(piece);
+  capitalize(piece);
   if (!text_.empty()) text_ += break_.empty() ? std::string_view(" ") : break_;
   break_ = {};
   text_ += piece;
 }
 
-void Telling::maybe(std::uint32_t percent, std::string_view text) {
+void StoryBuilder::maybe(std::uint32_t percent, std::string_view text) {
   if (dice.chance(percent * breadth_ / 100)) say(text);
 }
 
-void Telling::line(std::string_view text) {
+void StoryBuilder::line(std::string_view text) {
   if (break_.empty()) break_ = "\n";
   say(text);
 }
 
-void Telling::heading(std::string_view text) {
+void StoryBuilder::heading(std::string_view text) {
   std::string title = expand(text);
   bool start = true;
   for (std::size_t i = 0; i < title.size(); ++i) {
@@ -184,8 +184,8 @@ void Telling::heading(std::string_view text) {
   line(title);
 }
 
-std::string Telling::finish() && {
-  settle_articles(text_);
+std::string StoryBuilder::finish() && {
+  resolve_articles(text_);
   return std::move(text_);
 }
 

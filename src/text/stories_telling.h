@@ -48,9 +48,9 @@ enum class Gender { female, male };
 // Slots that a person sets in addition to its role.
 inline constexpr std::string_view person_slots[] = {"he", "him", "his", "hers", "himself", "child"};
 
-class Telling {
+class StoryBuilder {
  public:
-  explicit Telling(RandomStream stream) : dice(stream), breadth_(40 + dice.below(100)) {}
+  explicit StoryBuilder(RandomStream stream) : dice(stream), breadth_(40 + dice.below(100)) {}
 
   Dice dice;
 
@@ -90,7 +90,7 @@ class Telling {
 std::string join_list(const std::vector<std::string>& items, std::string_view last = " and ");
 
 // A generated document, with properties that tests check.
-struct Tale {
+struct GeneratedStory {
   std::string text;
   std::string hero;  // empty if the document has none
   std::string plot;  // name of its story

@@ -254,7 +254,7 @@ class ScriptReader {
         made.act = Statement::Act::text;
         made.words = {value};
         made.rows = {row_of(name, nullptr)};
-        note_slots(line, value);
+        record_slots(line, value);
       }
     } else if (word == "keep") {
       const auto [row, columns] = cut(rest, ":");
@@ -384,13 +384,13 @@ class ScriptReader {
       wrong(line, fmt::format("no table named '{}'", name));
     const Table* table = own != tables_.end() ? own->second : shared->second;
     for (const Row& row : table->rows) {
-      for (const std::string& cell : row) note_slots(line, cell);
+      for (const std::string& cell : row) record_slots(line, cell);
     }
     return table;
   }
 
   // Records the slots that a text uses, and checks that its brackets match.
-  void note_slots(const Line& line, std::string_view text) {
+  void record_slots(const Line& line, std::string_view text) {
     int depth = 0;
     for (std::size_t i = 0; i < text.size() && depth >= 0; ++i) {
       depth += (text[i] == '[') - (text[i] == ']');
@@ -422,7 +422,7 @@ class ScriptReader {
       read_cell(line, std::string(trimmed(text.substr(open + 1, close - open - 1))), piece);
       text.remove_prefix(close + 1);
     }
-    if (slots) note_slots(line, plain);
+    if (slots) record_slots(line, plain);
     return out;
   }
 
@@ -482,13 +482,13 @@ class ScriptReader {
 };
 
 // Interpreter: executes statements.
-class Teller {
+class ScriptInterpreter {
  public:
-  Telling t;
+  StoryBuilder t;
   std::vector<const Row*> rows;
   std::vector<std::vector<std::string>> lists;
 
-  explicit Teller(RandomStream stream) : t(stream) {}
+  explicit ScriptInterpreter(RandomStream stream) : t(stream) {}
 
   void tell(const std::vector<Statement>& statements) {
     for (const Statement& statement : statements) tell(statement);
@@ -649,8 +649,8 @@ StoryScript::StoryScript(std::span<const EmbeddedFile> files) {
   }
 }
 
-Tale StoryScript::tell(std::size_t domain, RandomStream stream) const {
-  Teller teller(stream);
+GeneratedStory StoryScript::tell(std::size_t domain, RandomStream stream) const {
+  ScriptInterpreter teller(stream);
   teller.tell(domains_.at(domain).before);
   const std::vector<Story>& stories = domains_[domain].stories;
   const Story& story = stories[teller.t.dice.below(static_cast<std::uint32_t>(stories.size()))];

@@ -59,7 +59,7 @@ class StoryScript {
   explicit StoryScript(std::span<const EmbeddedFile> files);
   const std::vector<std::string>& domains() const { return names_; }
   // Generates a document of the domain with this index. Its plot is the name of the story.
-  Tale tell(std::size_t domain, RandomStream stream) const;
+  GeneratedStory tell(std::size_t domain, RandomStream stream) const;
 
   struct Story {
     std::string name;

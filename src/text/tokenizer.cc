@@ -171,7 +171,7 @@ void Tokenizer::Impl::encode_plain(std::string_view text, WordCache& cache, std:
   for_each_word(parts.kind, text, [&](std::string_view word) {
     std::uint64_t hash = 0;
     std::span<const Piece> found;
-    if (word.size() <= WordCache::longest_word) {
+    if (word.size() <= WordCache::max_cached_word) {
       hash = WordCache::hash(word);
       found = cache.find(word, hash);
     }

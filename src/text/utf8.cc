@@ -27,10 +27,10 @@ CodePoint decode_utf8(const char* begin, const char* end) {
       if (value >= 0x10000 && value <= 0x10FFFF) return {value, 4};
     }
   }
-  return {bad_byte, 1};
+  return {invalid_byte, 1};
 }
 
-std::optional<std::size_t> first_bad_utf8(std::string_view text) {
+std::optional<std::size_t> find_invalid_utf8(std::string_view text) {
   const char* const begin = text.data();
   const char* const end = begin + text.size();
   const char* p = begin;
@@ -44,7 +44,7 @@ std::optional<std::size_t> first_bad_utf8(std::string_view text) {
     }
     if (p == end) break;
     const CodePoint point = decode_utf8(p, end);
-    if (point.value == bad_byte) return static_cast<std::size_t>(p - begin);
+    if (point.value == invalid_byte) return static_cast<std::size_t>(p - begin);
     p += point.length;
   }
   return std::nullopt;

@@ -11,11 +11,11 @@ namespace some {
 
 // Returns the offset of the first byte that is not part of well-formed UTF-8 (Unicode 3.9: no overlong forms, no
 // surrogates, nothing above U+10FFFF); empty if all of the text is well-formed.
-std::optional<std::size_t> first_bad_utf8(std::string_view text);
+std::optional<std::size_t> find_invalid_utf8(std::string_view text);
 
 // One step through a text: a code point and its length in bytes. A byte that is not part of well-formed UTF-8 is a
-// separate step with the code point `bad_byte`, so that decoding never fails and never skips a byte.
-inline constexpr std::uint32_t bad_byte = 0xFFFFFFFFu;
+// separate step with the code point `invalid_byte`, so that decoding never fails and never skips a byte.
+inline constexpr std::uint32_t invalid_byte = 0xFFFFFFFFu;
 struct CodePoint {
   std::uint32_t value;
   std::uint32_t length;
@@ -44,7 +44,7 @@ inline ClassStep class_at(const char* begin, const char* end, const std::uint8_t
   const auto byte = static_cast<unsigned char>(*begin);
   if (byte < 0x80) return {classes[byte], 1};
   const CodePoint point = decode_utf8(begin, end);
-  return {point.value == bad_byte ? std::uint8_t{0} : classes[point.value], point.length};
+  return {point.value == invalid_byte ? std::uint8_t{0} : classes[point.value], point.length};
 }
 
 }  // namespace some

@@ -19,7 +19,7 @@ namespace some {
 class WordCache {
  public:
   // Longer words rarely repeat.
-  static constexpr std::size_t longest_word = 64;
+  static constexpr std::size_t max_cached_word = 64;
 
   WordCache() { clear(); }
 
@@ -39,7 +39,7 @@ class WordCache {
 
   // Adds a word that is not in the cache. Words without tokens are not stored.
   void insert(std::string_view word, std::uint64_t hash, std::span<const Piece> pieces) {
-    if (pieces.empty() || word.size() > longest_word) return;
+    if (pieces.empty() || word.size() > max_cached_word) return;
     if (used_ == max_words) clear();
     if ((used_ + 1) * 2 > entries_.size()) grow();
     place({hash, static_cast<std::uint32_t>(keys_.size()), static_cast<std::uint32_t>(values_.size()),

@@ -24,28 +24,28 @@ AsyncAllReduce::~AsyncAllReduce() {
   thread_.join();
 }
 
-void AsyncAllReduce::add_over_ranks(std::vector<Tensor> tensors) {
-  Bucket parcel;
+void AsyncAllReduce::sum_over_ranks(std::vector<Tensor> tensors) {
+  Bucket text_batch;
   if (ctx_.device.is_cuda()) {
     if (device_.is_cpu()) device_ = Device(some::cuda::open(some::cuda::index_of(ctx_.device.cuda())));
     const std::lock_guard lock(mutex_);
     if (extra_events_.empty()) {
-      parcel.ready = std::make_unique<some::cuda::Event>(ctx_.device);
+      text_batch.ready = std::make_unique<some::cuda::Event>(ctx_.device);
     } else {
-      parcel.ready = std::move(extra_events_.back());
+      text_batch.ready = std::move(extra_events_.back());
       extra_events_.pop_back();
     }
-    parcel.ready->record();
+    text_batch.ready->record();
   }
   for (Tensor& tensor : tensors) {
     // The same memory, on the communication thread's own stream.
     if (tensor && tensor.device().is_cuda())
       tensor = Tensor::wrap(tensor.raw(), tensor.shape(), tensor.dtype(), device_, std::make_shared<Tensor>(tensor));
   }
-  parcel.tensors = std::move(tensors);
+  text_batch.tensors = std::move(tensors);
   const std::lock_guard lock(mutex_);
   if (!thread_.joinable()) thread_ = std::thread([this] { carry(); });
-  buckets_.push_back(std::move(parcel));
+  buckets_.push_back(std::move(text_batch));
   changed_.notify_all();
 }
 
@@ -54,16 +54,16 @@ void AsyncAllReduce::carry() {
   for (;;) {
     changed_.wait(lock, [&] { return ending_ || !buckets_.empty(); });
     if (ending_) return;
-    Bucket& parcel = buckets_.front();  // push_back on a deque keeps this reference valid
+    Bucket& text_batch = buckets_.front();  // push_back on a deque keeps this reference valid
     const bool broken = problem_ != nullptr;
     lock.unlock();
     double seconds = 0;
     if (!broken) {
       try {
-        if (parcel.ready) parcel.ready->wait();
+        if (text_batch.ready) text_batch.ready->wait();
         const auto begin = Clock::now();
-        ctx_.group.all_reduce_sum(*ctx_.threads, parcel.tensors);
-        if (parcel.ready) device_synchronize(device_);
+        ctx_.group.all_reduce_sum(*ctx_.threads, text_batch.tensors);
+        if (text_batch.ready) device_synchronize(device_);
         seconds = seconds_since(begin);
       } catch (...) {
         lock.lock();
@@ -73,7 +73,7 @@ void AsyncAllReduce::carry() {
     }
     lock.lock();
     busy_ += seconds;
-    if (parcel.ready) extra_events_.push_back(std::move(parcel.ready));
+    if (text_batch.ready) extra_events_.push_back(std::move(text_batch.ready));
     buckets_.pop_front();
     changed_.notify_all();
   }

@@ -24,11 +24,11 @@ class AsyncAllReduce {
   // Starts summing the tensors. Every rank must call it with the same tensors in the same order. On a GPU it first
   // waits for work already queued on the context's stream. Until wait() neither the tensors nor the group may be used
   // elsewhere.
-  void add_over_ranks(std::vector<Tensor> tensors);
+  void sum_over_ranks(std::vector<Tensor> tensors);
   void wait();  // throws any error of the communication thread
 
-  double busy_seconds() const { return busy_; }      // total time spent communicating; call after wait()
-  double waited_seconds() const { return waited_; }  // part of it during which wait() blocked
+  double busy_seconds() const { return busy_; }       // total time spent communicating; call after wait()
+  double exposed_seconds() const { return waited_; }  // part of it during which wait() blocked
 
  private:
   struct Bucket {

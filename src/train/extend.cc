@@ -70,7 +70,7 @@ ResumeChanges sort_changes(const std::string& folder, const Recipe& written, con
   return out;
 }
 
-void check_longer(const TrainingStage& last, const TrainConfig& before) {
+void check_extended(const TrainingStage& last, const TrainConfig& before) {
   const TrainConfig& now = last.recipe.train;
   if (now.epochs == before.epochs && now.max_steps == before.max_steps) return;
   const std::int64_t then = last.steps_for(before);
@@ -105,7 +105,7 @@ std::string rewrite_config(const RunPaths& paths, const Recipe& recipe, std::int
   return kept;
 }
 
-std::vector<std::string> explain_longer(const TrainingStage& last, const TrainConfig& before, std::int64_t step) {
+std::vector<std::string> explain_extension(const TrainingStage& last, const TrainConfig& before, std::int64_t step) {
   const Recipe& recipe = last.recipe;
   const std::int64_t then = last.steps_for(before);
   std::vector<std::string> out;

@@ -20,22 +20,22 @@ std::string model_hash(const CheckpointName& checkpoint) {
 }
 
 // False for settings of experts in a model without experts, which have no effect.
-bool means_something(const RecipeKey& key, const Recipe& recipe) {
+bool has_effect(const RecipeKey& key, const Recipe& recipe) {
   return key.table != "some" || recipe.model.ffn == Ffn::some;
 }
 
-bool is_a_kind_of_tokenizer(const std::string& name) { return name == "bytelevel" || name == "whitespace"; }
+bool is_builtin_tokenizer(const std::string& name) { return name == "bytelevel" || name == "whitespace"; }
 
 // Returns how the recipe's tokenizer conflicts with the other run's; empty if it does not. The other run's tokenizer is
 // used, so a recipe that builds one must set the same kind and vocabulary as the other recipe, and a tokenizer file
 // must be the same one.
-std::string fault_of_tokens(const Recipe& recipe, const Source& source) {
+std::string tokenizer_conflict(const Recipe& recipe, const Source& source) {
   const DataConfig &mine = recipe.data, &theirs = source.recipe.data;
   if (mine.tokenizer == theirs.tokenizer) {
-    if (mine.vocab == theirs.vocab || !is_a_kind_of_tokenizer(mine.tokenizer)) return "";
+    if (mine.vocab == theirs.vocab || !is_builtin_tokenizer(mine.tokenizer)) return "";
     return fmt::format("data.vocab = {} ({})", mine.vocab, theirs.vocab);
   }
-  if (!is_a_kind_of_tokenizer(mine.tokenizer)) {
+  if (!is_builtin_tokenizer(mine.tokenizer)) {
     const Tokenizer own = Tokenizer::load(RunPaths{source.named.run}.tokenizer());
     if (Tokenizer::load(mine.tokenizer).hash() == own.hash()) return "";
   }
@@ -76,14 +76,14 @@ std::vector<std::string> check_source(const Recipe& recipe, const Source& source
   std::vector<std::string> different;
   for (const RecipeKey& key : recipe_keys()) {
     const std::string here = key.write(key.get(recipe)), there = key.write(key.get(source.recipe));
-    if (here == there || key.full_name() == "title" || !means_something(key, source.recipe)) continue;
+    if (here == there || key.full_name() == "title" || !has_effect(key, source.recipe)) continue;
     const std::string difference = fmt::format("{} = {} ({})", key.full_name(), here, there);
     if (key.role == SettingRole::model)
       wrong += (wrong.empty() ? "" : ", ") + difference;
     else if (key.role != SettingRole::tokens)
       different.push_back(difference);
   }
-  if (const std::string fault = fault_of_tokens(recipe, source); !fault.empty())
+  if (const std::string fault = tokenizer_conflict(recipe, source); !fault.empty())
     wrong += (wrong.empty() ? "" : ", ") + fault;
   if (!wrong.empty())
     bad_input(Code::from_mismatch,

@@ -25,7 +25,7 @@ Tensor random_tensor(Context& ctx, Shape shape, DType type, const char* name) {
 
 }  // namespace
 
-double measure_matrix_rate(Context& ctx) {
+double measure_gemm_rate(Context& ctx) {
   const bool gpu = ctx.device.is_cuda();
   const std::int64_t m = gpu ? 8192 : 4096, n = gpu ? 8192 : 512, k = gpu ? 8192 : 1024;
   const Tensor x = random_tensor(ctx, {m, k}, ctx.compute, "bench.x");
@@ -46,7 +46,7 @@ double measure_matrix_rate(Context& ctx) {
   double rate =
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) / seconds[seconds.size() / 2];
   // The library's own threading may be faster than ours: the larger rate is the machine's.
-  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::machine_gemm_rate(*ctx.threads, m, n, k, 0.5));
+  if (!gpu && ctx.compute == DType::f32) rate = std::max(rate, cpu::peak_gemm_rate(*ctx.threads, m, n, k, 0.5));
   return rate;
 }
 

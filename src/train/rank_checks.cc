@@ -92,13 +92,13 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
 
 }  // namespace
 
-std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe) {
+std::optional<Error> rank_shares_error(int ranks, const Recipe& recipe) {
   if (auto problem = problem_with_expert_ranks(ranks, recipe)) return problem;
   for (const Recipe& stage : stage_recipes(recipe)) {
     const int batches = stage.train.accumulate;
-    if (Mesh{ranks}.every_rank_has_some(batches)) continue;
+    if (Mesh{ranks}.every_rank_has_work(batches)) continue;
     int fewer = std::min(ranks, batches), more = ranks;
-    while (!Mesh{fewer}.every_rank_has_some(batches)) --fewer;
+    while (!Mesh{fewer}.every_rank_has_work(batches)) --fewer;
     while (more < batches) more *= 2;  // equal blocks
     return make_error(
         Fault::input, Code::ranks_uneven,
@@ -109,11 +109,11 @@ std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe) {
   return std::nullopt;
 }
 
-void check_shares(int ranks, const Recipe& recipe) {
-  if (const auto problem = problem_with_shares(ranks, recipe)) throw *problem;
+void check_rank_shares(int ranks, const Recipe& recipe) {
+  if (const auto problem = rank_shares_error(ranks, recipe)) throw *problem;
 }
 
-Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {
+Recipe broadcast_recipe(const Group& group, const Recipe& recipe, const std::string& origin) {
   if (group.alone()) return recipe;
   std::string text = group.root() ? write_recipe(recipe) : "";
   group.broadcast(text);

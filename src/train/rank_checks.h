@@ -22,10 +22,10 @@ void check_same_machines(const Context& ctx, const std::vector<TrainingStage>& t
 // Compares the opened run, and `more`: the input it is used on.
 void check_same_run(const OpenedRun& run, const Group::Facts& more);
 // Checks that a step has enough micro-batches for every rank, and that there are enough experts if ranks share them.
-void check_shares(int ranks, const Recipe& recipe);
-std::optional<Error> problem_with_shares(int ranks, const Recipe& recipe);  // returns the error instead
+void check_rank_shares(int ranks, const Recipe& recipe);
+std::optional<Error> rank_shares_error(int ranks, const Recipe& recipe);  // returns the error instead
 
 // Returns the recipe of rank 0 on all ranks.
-Recipe share_recipe(const Group& group, const Recipe& recipe, const std::string& origin);
+Recipe broadcast_recipe(const Group& group, const Recipe& recipe, const std::string& origin);
 
 }  // namespace some

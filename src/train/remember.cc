@@ -54,7 +54,7 @@ std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most) {
   return out;
 }
 
-MemorySettings usual_settings(const OpenedRun& run) {
+MemorySettings default_memory_settings(const OpenedRun& run) {
   MemorySettings settings = run.recipe.memory;
   if (settings.slots == 0) settings.slots = MemorySettings{}.slots;
   return settings;
@@ -69,7 +69,7 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
               run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
-  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).train;
+  const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).train;
   const std::vector<std::int32_t> tokens = stream_of(train, mean_tokens);
   Memory memory =
       make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, mean_tokens, settings.border));
@@ -94,27 +94,27 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   return memory;
 }
 
-Memory open_to_learn(OpenedRun& run, const std::string& path) {
+Memory open_memory_for_update(OpenedRun& run, const std::string& path) {
   if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
     bad_input(Code::memory_settings,
               "{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
   return open_memory(run, path);
 }
 
-Memory memory_to_teach(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new) {
-  return exists_path(path) ? open_to_learn(run, path) : new_memory(run, settings_of_new);
+Memory open_or_create_memory(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new) {
+  return exists_path(path) ? open_memory_for_update(run, path) : new_memory(run, settings_of_new);
 }
 
-TrainingRemembered remember_training(OpenedRun& run, const RememberOptions& options) {
+TrainingMemoryReport build_training_memory(OpenedRun& run, const TrainingMemoryOptions& options) {
   const std::string path = options.memory;
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
-  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {});
+  const Corpora corpora = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {});
   const std::vector<std::int32_t> tokens = stream_of(corpora.train, options.tokens);
-  MemorySettings settings = usual_settings(run);
+  MemorySettings settings = default_memory_settings(run);
   settings.border = document_end(run);  // as in training and evaluation
-  MemoryKeeper keeper(path);
-  Memory memory = memory_to_teach(run, path, settings);
+  MemorySaver keeper(path);
+  Memory memory = open_or_create_memory(run, path, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   const auto start = std::chrono::steady_clock::now();
@@ -131,7 +131,7 @@ TrainingRemembered remember_training(OpenedRun& run, const RememberOptions& opti
       });
   keeper.save(memory);
   if (!stopped) stopped = !refine_all(*run.model, memory, options.progress, options.stop, [&] { keeper.save(memory); });
-  TrainingRemembered report;
+  TrainingMemoryReport report;
   report.file = path;
   report.tokens = read;
   report.slots = memory.settings.slots;
@@ -146,7 +146,7 @@ TrainingRemembered remember_training(OpenedRun& run, const RememberOptions& opti
   return report;
 }
 
-nlohmann::json to_json(const TrainingRemembered& report) {
+nlohmann::json to_json(const TrainingMemoryReport& report) {
   nlohmann::json out{{"file", report.file},       {"tokens", report.tokens},
                      {"slots", report.slots},     {"slots_in_use", report.slots_in_use},
                      {"seconds", report.seconds}, {"stopped", report.stopped}};
@@ -157,14 +157,14 @@ nlohmann::json to_json(const TrainingRemembered& report) {
   return out;
 }
 
-void remember_result(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
-                     const TrainHooks& hooks, bool evaluate) {
+void build_requested_memory(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
+                            const TrainHooks& hooks, bool evaluate) {
   if (result.stopped_by != 0 || !hooks.group.root()) return;
   const Recipe recipe = read_run_recipe(folder, changes);
   if (recipe.memory.slots == 0) return;
   OpenedRun run = open_run(
       folder, {"latest", recipe.train.device, recipe.train.precision, make_host(recipe.train.threads, hooks.log)});
-  RememberOptions how;
+  TrainingMemoryOptions how;
   how.memory = RunPaths{folder}.memory();
   how.evaluate = evaluate;
   how.progress = hooks.remember;
@@ -173,7 +173,7 @@ void remember_result(TrainResult& result, const std::string& folder, const std::
     if (signal == 0 && hooks.stop_signal) signal = hooks.stop_signal();
     return signal != 0;
   };
-  result.memory = remember_training(run, how);
+  result.memory = build_training_memory(run, how);
   if (result.memory->stopped) result.stopped_by = signal;
 }
 

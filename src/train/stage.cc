@@ -30,8 +30,8 @@ TrainingStage make_course(const Host& host, const Recipe& recipe, const std::str
   training_stage.batches.long_documents = recipe.data.long_documents;
   training_stage.evaluation = evaluate_options(recipe, training_stage.tokenizer);
   const TrainConfig& train = recipe.train;
-  training_stage.use.train = use_of(training_stage.train, recipe.model.seq_len, recipe.data.long_documents);
-  training_stage.use.valid = use_of(training_stage.valid, recipe.model.seq_len, recipe.data.long_documents);
+  training_stage.use.train = data_use(training_stage.train, recipe.model.seq_len, recipe.data.long_documents);
+  training_stage.use.valid = data_use(training_stage.valid, recipe.model.seq_len, recipe.data.long_documents);
   const std::string of = title.empty() ? "" : title + ": ";
   host.log.info("{}training text: {}", of, describe(training_stage.use.train, recipe.model.seq_len));
   host.log.info("{}validation text: {}", of, describe(training_stage.use.valid, recipe.model.seq_len));

@@ -20,7 +20,7 @@ constexpr std::size_t max_recordings = 4;
 }  // namespace
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads)
-    : TrainStep(model, train, count_pads, {.graphs = true, .early_bytes = worth_sending(model.context().group)}) {}
+    : TrainStep(model, train, count_pads, {.graphs = true, .early_bytes = min_early_bytes(model.context().group)}) {}
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options)
     : model_(model),
@@ -34,9 +34,9 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, co
   plan_early(options);
 }
 
-std::size_t TrainStep::worth_sending(const Group& group) {
+std::size_t TrainStep::min_early_bytes(const Group& group) {
   constexpr std::size_t least = std::size_t{256} << 10;
-  if (!group.gpu_to_gpu()) return least;
+  if (!group.has_gpu_link()) return least;
   // NCCL takes some 20 us per message, in which a link of 100 GB/s carries 2 MB (docs/scale.md).
   const auto rounds = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(group.size() - 1)));
   return std::max(least, 2 * rounds * (std::size_t{2} << 20));
@@ -103,7 +103,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
       compute(batch, pass);
     return outcome_;
   }
-  const Block own = own_batches(static_cast<std::int64_t>(batches.size()));
+  const Block own = own_micro_batches(static_cast<std::int64_t>(batches.size()));
   // As long as any rank has tokens, it may need this rank's experts; trained experts then receive gradients, too.
   const std::int64_t passes = passes_of_group(static_cast<std::int64_t>(batches.size()));
   const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
@@ -116,7 +116,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
       begin(pass);
       ctx.arena->reset();
       const bool last = i + 1 - own.begin == counted;
-      if (last && sends_early()) {
+      if (last && overlaps_all_reduce()) {
         add_last_batch(upload(ctx, batch), pass, added);
       } else {
         add_batch(upload(ctx, batch), pass);
@@ -141,20 +141,20 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
 // those of a single exchange at the end.
 void TrainStep::add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added) {
   Context& ctx = model_.context();
-  if (!courier_) courier_ = std::make_unique<AsyncAllReduce>(ctx);
+  if (!async_all_reduce_) async_all_reduce_ = std::make_unique<AsyncAllReduce>(ctx);
   add_batch(batch, pass, [&](int layer) {
     const std::vector<Block>& parts = early_[static_cast<std::size_t>(layer)];
     if (parts.empty()) return;
     tree_.add_last_gradients(ctx, added, parts);
-    courier_->add_over_ranks(parts_of(added.gradients, parts));
+    async_all_reduce_->sum_over_ranks(parts_of(added.gradients, parts));
   });
   tree_.add_last_rest(ctx, added, late_);
-  courier_->wait();
+  async_all_reduce_->wait();
 }
 
 void TrainStep::add_late(StepSums& added) {
   Context& ctx = model_.context();
-  const bool on_stream = ctx.device.is_cuda() && group().gpu_to_gpu();
+  const bool on_stream = ctx.device.is_cuda() && group().has_gpu_link();
   const auto begin = std::chrono::steady_clock::now();
   if (on_stream) {
     constexpr std::size_t steps_ahead = 8;  // reading times this late does not make the host wait for the GPU
@@ -162,7 +162,7 @@ void TrainStep::add_late(StepSums& added) {
     late_marks_.emplace_back(std::piecewise_construct, std::tie(ctx.device), std::tie(ctx.device));
     late_marks_.back().first.record();
   }
-  add_over_ranks(ctx, added, sends_early() ? std::span<const Block>(late_) : std::span<const Block>());
+  sum_over_ranks(ctx, added, overlaps_all_reduce() ? std::span<const Block>(late_) : std::span<const Block>());
   if (on_stream)
     late_marks_.back().second.record();
   else
@@ -176,7 +176,8 @@ void TrainStep::settle_late_marks(std::size_t most) {
 
 TrainStep::Communication TrainStep::communication() {
   settle_late_marks(0);
-  const double busy = courier_ ? courier_->busy_seconds() : 0, waited = courier_ ? courier_->waited_seconds() : 0;
+  const double busy = async_all_reduce_ ? async_all_reduce_->busy_seconds() : 0,
+               waited = async_all_reduce_ ? async_all_reduce_->exposed_seconds() : 0;
   return {std::max(0.0, busy - waited), waited + late_seconds_};
 }
 

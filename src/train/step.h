@@ -51,7 +51,7 @@ class TrainStep {
  public:
   // Returns the bytes from which an early all-reduce is worthwhile: their transfer takes about as long as the latency
   // of its messages.
-  static std::size_t worth_sending(const Group& group);
+  static std::size_t min_early_bytes(const Group& group);
   struct Options {
     bool graphs = true;
     // The gradients of a layer's matrices are sent to the other ranks as soon as they are complete, at least this many
@@ -61,9 +61,9 @@ class TrainStep {
   TrainStep(Model& model, const TrainConfig& train, bool count_pads);
   TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options);
 
-  // Runs the step on all its micro-batches, in order; of those that other ranks compute (see own_batches) only the
-  // sizes are used. Every rank ends with the same parameters, moments and keys. Returns loss and gradient norm, as a
-  // master tensor [2] on the device that is valid until the next step.
+  // Runs the step on all its micro-batches, in order; of those that other ranks compute (see own_micro_batches) only
+  // the sizes are used. Every rank ends with the same parameters, moments and keys. Returns loss and gradient norm, as
+  // a master tensor [2] on the device that is valid until the next step.
   const Tensor& run(std::span<const Batch> batches, const StepPlan& plan);
   // Time spent on all-reduce so far: hidden behind computation, and exposed.
   struct Communication {
@@ -72,7 +72,7 @@ class TrainStep {
   Communication communication();
   std::int64_t replayed() const { return replayed_; }  // steps launched as a CUDA graph
   // Returns the micro-batches of a step that this rank computes. There may be none, if other ranks use its experts.
-  Block own_batches(std::int64_t of) const { return model_.context().mesh().micro_batches(group().rank(), of); }
+  Block own_micro_batches(std::int64_t of) const { return model_.context().mesh().micro_batches(group().rank(), of); }
 
  private:
   struct Kind {
@@ -96,7 +96,9 @@ class TrainStep {
   void add_loss(const Tensor& nll, const StepSettings& pass);
   void plan_early(const Options& options);
   // Not if ranks share the experts: their all-to-all during the passes would mix with the all-reduce.
-  bool sends_early() const { return !early_.empty() && !group().alone() && model_.context().expert_group.alone(); }
+  bool overlaps_all_reduce() const {
+    return !early_.empty() && !group().alone() && model_.context().expert_group.alone();
+  }
   void add_last_batch(const DeviceBatch& batch, const StepSettings& pass, StepSums& added);
   void add_late(StepSums& added);
   void settle_late_marks(std::size_t most);
@@ -116,7 +118,7 @@ class TrainStep {
   // are sent at the end.
   std::vector<std::vector<Block>> early_;
   std::vector<Block> late_;
-  std::unique_ptr<AsyncAllReduce> courier_;
+  std::unique_ptr<AsyncAllReduce> async_all_reduce_;
   // If the GPU's own stream communicates: begin and end events, until their times can be read.
   std::deque<std::pair<some::cuda::Event, some::cuda::Event>> late_marks_;
   double late_seconds_ = 0;

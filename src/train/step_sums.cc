@@ -112,7 +112,7 @@ std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts) {
   return out;
 }
 
-void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients) {
+void sum_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients) {
   std::vector<Tensor> added{sums.loss, sums.auxiliary_loss};
   for (const Tensor& one : gradients.empty() ? std::vector{sums.gradients} : parts_of(sums.gradients, gradients))
     added.push_back(one);

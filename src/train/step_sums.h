@@ -41,7 +41,7 @@ class SumTree {
 
 // All-reduce: replaces the sums on every rank by those over all ranks; only the given parts of the gradients, if any
 // are given.
-void add_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients = {});
+void sum_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradients = {});
 std::vector<Tensor> parts_of(const Tensor& flat, std::span<const Block> parts);
 
 }  // namespace some

@@ -15,10 +15,10 @@ namespace fs = std::filesystem;
 namespace {
 
 // Removes leftovers of killed processes. The run is locked (RunLock); the cache is shared with other runs.
-void tidy(const RunPaths& paths) {
+void remove_leftovers(const RunPaths& paths) {
   tidy_checkpoints(paths.folder);
   for (const std::string& folder : {paths.folder, paths.folder + "/keys", paths.folder + "/inspect", paths.cache()}) {
-    if (exists_path(folder)) remove_half_written_files(folder);
+    if (exists_path(folder)) remove_temporary_files(folder);
   }
 }
 
@@ -84,7 +84,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
               recipe.name, recipe.from->text());
   const Group& group = hooks.group;
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
-  check_shares(group.size(), recipe);
+  check_rank_shares(group.size(), recipe);
   if (group.root()) {
     if (exists_path(folder) && !folder_exists(folder))
       bad_input(Code::path_exists, "{} {} is a file, not a folder", "--out", folder);
@@ -98,7 +98,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
     hooks.log.info("begins with the weights and keys of {}; {}{}", source.named.text(),
                    different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
   }
-  if (from) recipe.from = share_recipe(group, recipe, paths.config()).from;
+  if (from) recipe.from = broadcast_recipe(group, recipe, paths.config()).from;
   // Creates the context first: an unavailable device or precision is an error before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   group.all_or_none([&] { check_recipe(*ctx, recipe); });
@@ -106,7 +106,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   if (group.root()) {
     lock = std::make_unique<RunLock>(folder);
     refuse_a_second_run(paths);  // checks again: another run may have ended in the folder meanwhile
-    tidy(paths);
+    remove_leftovers(paths);
   }
   std::vector<TrainingStage> training_stages =
       prepare_stages(*ctx, recipe, from ? RunPaths{recipe.from->run}.tokenizer() : "", paths.cache(), hooks.prepare);
@@ -121,7 +121,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
     write_file_atomic(paths.config(), write_recipe(recipe));
     trainer->begin();
   });
-  trainer->share_beginning();
+  trainer->broadcast_state();
   return trainer;
 }
 
@@ -135,21 +135,21 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   if (group.root()) {
     const ResumeChanges changes = sort_changes(folder, read_run_recipe(folder), options.changes);
     lock = std::make_unique<RunLock>(folder);
-    tidy(paths);
+    remove_leftovers(paths);
     checkpoint = choose_checkpoint(folder, options.from_step);
     written = read_run_recipe(folder);
     lasting = read_run_recipe(folder, changes.lasting);
     recipe = read_run_recipe(folder, changes.all);
   }
-  recipe = share_recipe(group, recipe, paths.config());
-  check_shares(group.size(), recipe);
+  recipe = broadcast_recipe(group, recipe, paths.config());
+  check_rank_shares(group.size(), recipe);
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   // The existing tokenizer of the run: token ids must keep their meaning.
   std::vector<TrainingStage> training_stages =
       prepare_stages(*ctx, recipe, paths.tokenizer(), paths.cache(), hooks.prepare);
   check_same_machines(*ctx, training_stages);
   const TrainConfig before = group.root() ? stage_recipes(written).back().train : TrainConfig();
-  if (group.root()) check_longer(training_stages.back(), before);
+  if (group.root()) check_extended(training_stages.back(), before);
   std::unique_ptr<Trainer> trainer(
       new Trainer(ctx, folder, std::move(lock), std::move(training_stages), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(lasting);
@@ -159,7 +159,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
     else if (group.root())
       trainer->begin();
   });
-  trainer->share_beginning();
+  trainer->broadcast_state();
   group.all_or_none([&] {
     if (group.root() && recipe_settings(lasting) != recipe_settings(written)) trainer->change_recipe(lasting, before);
   });
@@ -169,10 +169,10 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
 void Trainer::begin() {
   if (recipe().from) {
     state_.moments_before = load_source(find_source(*recipe().from), *model_);
-    remember_keys();
+    save_start_keys();
   }
   state_.data_hash = text_hash();
-  save_run_data(paths_, use_of_texts(courses_));
+  save_run_data(paths_, use_of_texts(stages_));
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
@@ -183,7 +183,7 @@ void Trainer::begin() {
 
 // Broadcasts what only rank 0 has read from the folder. If nothing was read there, all ranks have the same state
 // anyway, except for what only rank 0 does.
-void Trainer::share_beginning() {
+void Trainer::broadcast_state() {
   if (group().alone()) return;
   nlohmann::json all;
   if (group().root()) {
@@ -223,17 +223,17 @@ void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   const std::string kept = rewrite_config(paths_, lasting, state_.step);
   ctx_->log.info("{}: {} from step {} on; the settings before (in brackets) are kept in {}", paths_.config(), changes,
                  state_.step, kept);
-  const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
-  for (const std::string& line : explain_longer(courses_.back(), before, in_last ? state_.own_step() : 0))
+  const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(stages_.size());
+  for (const std::string& line : explain_extension(stages_.back(), before, in_last ? state_.step_in_stage() : 0))
     ctx_->log.info("{}", line);
   if (saved_at_) write_checkpoint();  // otherwise there is no checkpoint yet
 }
 
 // Returns a hash of the training texts of all stages.
 std::uint64_t Trainer::text_hash() const {
-  std::uint64_t hash = courses_[0].train.hash();
-  for (std::size_t i = 1; i < courses_.size(); ++i) {
-    const std::uint64_t next = courses_[i].train.hash();
+  std::uint64_t hash = stages_[0].train.hash();
+  for (std::size_t i = 1; i < stages_.size(); ++i) {
+    const std::uint64_t next = stages_[i].train.hash();
     hash = hash_bytes(&next, sizeof next, hash);
   }
   return hash;
@@ -279,7 +279,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   }
   compare_with_checkpoint(now, written);
   // A finished run that receives more steps or more patience is no longer finished.
-  if (state_.finished && state_.own_step() < training_stage().steps && ends_differ(state_.recipe, now.recipe)) {
+  if (state_.finished && state_.step_in_stage() < training_stage().steps && ends_differ(state_.recipe, now.recipe)) {
     state_.finished = false;
     if (state_.stages > 0) state_.ends.pop_back();
   }
@@ -329,11 +329,11 @@ void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std:
         now.computed_by, state_.computed_by, state_.step);
 }
 
-void settle_finished_run(const std::string& folder) {
+void complete_finished_run(const std::string& folder) {
   const RunPaths paths{folder};
   const Recipe recipe = read_run_recipe(folder);
   const RunLock lock(folder);
-  tidy(paths);
+  remove_leftovers(paths);
   const auto all = list_checkpoints(folder);
   if (all.empty()) return;
   const TrainState state = train_state_from(read_checkpoint_state(all.back()), all.back().folder);
@@ -345,13 +345,13 @@ void settle_finished_run(const std::string& folder) {
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,
                       const std::optional<FromOptions>& from) {
   TrainResult result = Trainer::start(recipe, folder, hooks, from)->run();
-  remember_result(result, folder, {}, hooks);
+  build_requested_memory(result, folder, {}, hooks);
   return result;
 }
 
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks) {
   TrainResult result = Trainer::resume(folder, options, hooks)->run();
-  remember_result(result, folder, options.changes, hooks);
+  build_requested_memory(result, folder, options.changes, hooks);
   return result;
 }
 

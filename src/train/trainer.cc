@@ -52,21 +52,20 @@ Trainer::Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::u
                  std::vector<TrainingStage> training_stages, TrainHooks hooks)
     : lock_(std::move(lock)),
       paths_{folder},
-      courses_(std::move(training_stages)),
+      stages_(std::move(training_stages)),
       hooks_(std::move(hooks)),
       ctx_(std::move(ctx)) {
-  if (courses_.size() > 1 || !training_stage().title.empty())
-    state_.stages = static_cast<std::int64_t>(courses_.size());
+  if (stages_.size() > 1 || !training_stage().title.empty()) state_.stages = static_cast<std::int64_t>(stages_.size());
   model_ = std::make_unique<Model>(ctx_, recipe().model, true);
   enter_stage();
-  remember_keys();
+  save_start_keys();
   losses_ = Tensor::zeros({flush_steps(), 2}, ctx_->master, ctx_->device);
   state_.computed_by = computed_by(*ctx_);
-  if (ctx_->device.is_cuda()) matrix_rate_ = measure_matrix_rate(*ctx_);  // takes about 0.1 s
+  if (ctx_->device.is_cuda()) matrix_rate_ = measure_gemm_rate(*ctx_);  // takes about 0.1 s
 }
 
 // Saves the initial keys of the run, from which movement is measured.
-void Trainer::remember_keys() {
+void Trainer::save_start_keys() {
   start_keys_.clear();
   if (recipe().model.ffn != Ffn::some) return;
   for (Layer& layer : model_->layers()) start_keys_.push_back(layer.keys.keys.to(Device::cpu).clone());
@@ -74,7 +73,7 @@ void Trainer::remember_keys() {
 
 std::int64_t Trainer::total_steps() const {
   std::int64_t steps = state_.stage_begin + training_stage().steps;
-  for (std::size_t i = static_cast<std::size_t>(state_.stage) + 1; i < courses_.size(); ++i) steps += courses_[i].steps;
+  for (std::size_t i = static_cast<std::size_t>(state_.stage) + 1; i < stages_.size(); ++i) steps += stages_[i].steps;
   return steps;
 }
 
@@ -97,7 +96,7 @@ void Trainer::enter_stage() {
 // the new text is known from the end of the previous stage.
 void Trainer::enter_next_stage() {
   const std::int64_t per_epoch = training_stage().steps_per_epoch;
-  state_.epochs_before += (state_.own_step() + per_epoch - 1) / per_epoch;
+  state_.epochs_before += (state_.step_in_stage() + per_epoch - 1) / per_epoch;
   state_.stage += 1;
   state_.stage_begin = state_.step;
   state_.best = state_.ends.back().losses.at(static_cast<std::size_t>(state_.stage));
@@ -110,12 +109,12 @@ void Trainer::enter_next_stage() {
 
 // Ends a stage, and the run if it was the last one. Evaluates the validation text of every stage.
 void Trainer::end_stage() {
-  state_.finished = state_.stage + 1 == static_cast<std::int64_t>(courses_.size());
+  state_.finished = state_.stage + 1 == static_cast<std::int64_t>(stages_.size());
   if (state_.stages == 0) return;
   StageReport report{state_.step, epochs_at(state_.step), *stage_tag(), {}};
   StageEnd end{state_.step, {}};
-  for (std::size_t i = 0; i < courses_.size(); ++i) {
-    const TrainingStage& one = courses_[i];
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    const TrainingStage& one = stages_[i];
     StageReport::OnText text{{static_cast<std::int64_t>(i) + 1, one.title}, {}, 0};
     try {
       text.evaluation = static_cast<std::int64_t>(i) == state_.stage
@@ -150,11 +149,11 @@ void Trainer::step() {
   if (state_.finished) failed(Code::run_finished, "{} is finished: there is no step to make", paths_.folder);
   if (state_.stage_is_over()) enter_next_stage();
   const TrainConfig& train = recipe().train;
-  const std::int64_t step = state_.step, own = state_.own_step();
+  const std::int64_t step = state_.step, own = state_.step_in_stage();
   const bool epoch_begins = own % training_stage().steps_per_epoch == 0;
   if (epoch_begins && own > 0 && state_.epoch_closed_at != step) close_epoch();
   if (!loader_) {
-    const Block mine = step_->own_batches(train.accumulate);
+    const Block mine = step_->own_micro_batches(train.accumulate);
     loader_.emplace(training_stage().train, training_stage().batches, train.batch, recipe().seed,
                     training_stage().first_batch(own), BatchShare{train.accumulate, mine.begin, mine.end});
     rate_.restart(step);
@@ -181,7 +180,7 @@ void Trainer::step() {
   if (pending_.empty()) {
     rate_.mark(state_.step);
     show_progress();
-    if (state_.step % train.measure_every == 0 || state_.own_step() == training_stage().steps) write_rates();
+    if (state_.step % train.measure_every == 0 || state_.step_in_stage() == training_stage().steps) write_rates();
   }
 }
 
@@ -273,7 +272,7 @@ void Trainer::save() {
 
 void Trainer::write_checkpoint() {
   const Saving saving(hooks_);
-  const Excused waits;  // disks may be slow
+  const WatchdogPause waits;  // disks may be slow
   // Everything a checkpoint refers to must be on disk first: these lines, and the key positions, which are flushed when
   // written.
   const std::string metrics = metrics_->flushed();
@@ -327,7 +326,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
 void Trainer::stop_not_finite(const std::string& what) {
   std::string message;
   if (group().root()) {
-    const Excused waits;
+    const WatchdogPause waits;
     const auto good = last_good_checkpoint();
     message = fmt::format(
         "{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
@@ -336,13 +335,13 @@ void Trainer::stop_not_finite(const std::string& what) {
              : std::string("There is no good checkpoint yet."));
   }
   group().broadcast(message);
-  throw CommonFailure(Fault::failure, Code::loss_not_finite, message, {fmt::to_string(state_.step)});
+  throw CollectiveError(Fault::failure, Code::loss_not_finite, message, {fmt::to_string(state_.step)});
 }
 
 // Ends an epoch: writes its mean training loss, then resets the choice counts.
 void Trainer::close_epoch() {
   flush();
-  EpochLine line{state_.step, state_.epochs_before + training_stage().epoch_of(state_.own_step()), stage_tag(), 0};
+  EpochLine line{state_.step, state_.epochs_before + training_stage().epoch_of(state_.step_in_stage()), stage_tag(), 0};
   if (state_.epoch_steps > 0) line.train_loss = state_.epoch_loss / static_cast<double>(state_.epoch_steps);
   if (metrics_) metrics_->write(line);
   state_.epoch_loss = 0;
@@ -360,7 +359,7 @@ void Trainer::show_progress() {
   progress.stage = state_.stage + 1;
   progress.stages = state_.stages;
   const std::int64_t per_epoch = training_stage().steps_per_epoch;
-  progress.epoch = static_cast<int>(training_stage().epoch_of(state_.own_step() - 1)) + 1;
+  progress.epoch = static_cast<int>(training_stage().epoch_of(state_.step_in_stage() - 1)) + 1;
   progress.epochs = static_cast<int>((training_stage().steps + per_epoch - 1) / per_epoch);
   progress.loss = last_loss_;
   progress.grad_norm = last_norm_;
@@ -376,8 +375,8 @@ void Trainer::show_progress() {
 void Trainer::run_scheduled() {
   const TrainConfig& train = recipe().train;
   const auto every = [&](std::int64_t steps) { return steps > 0 && state_.step % steps == 0; };
-  const bool last = state_.own_step() == training_stage().steps;
-  const bool epoch_ends = last || state_.own_step() % training_stage().steps_per_epoch == 0;
+  const bool last = state_.step_in_stage() == training_stage().steps;
+  const bool epoch_ends = last || state_.step_in_stage() % training_stage().steps_per_epoch == 0;
   bool stop_early = false;
   if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
   if (epoch_ends || every(train.eval_every)) {
@@ -398,7 +397,7 @@ void Trainer::run_scheduled() {
 }
 
 // Evaluates a run initialized from another one before its first step: this may be its best loss.
-void Trainer::evaluate_the_beginning() {
+void Trainer::evaluate_initial() {
   if (!recipe().from || state_.step > 0 || state_.best_step) return;
   evaluate();
   saved_at_.reset();
@@ -410,7 +409,7 @@ TrainResult Trainer::run() {
   const std::int64_t first = state_.step;
   TrainResult result;
   result.was_finished = state_.finished;
-  evaluate_the_beginning();
+  evaluate_initial();
   while (!state_.finished) {
     step();
     run_scheduled();
@@ -425,11 +424,11 @@ TrainResult Trainer::run() {
   flush();
   write_timing(first, std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count());
   result.steps = state_.step;
-  result.data = use_of_texts(courses_);
+  result.data = use_of_texts(stages_);
   result.stopped_early = !result.was_finished && state_.finished && state_.step < total_steps();
   result.stage_ends = state_.ends;
   if (state_.stages > 0) {
-    for (const TrainingStage& one : courses_) result.stage_titles.push_back(one.title);
+    for (const TrainingStage& one : stages_) result.stage_titles.push_back(one.title);
   }
   if (evaluation_) result.final_evaluation = evaluation_->evaluation;
   return result;

@@ -59,7 +59,7 @@ struct TrainResult {
   // For a run with stages: their titles, and the results of finished ones.
   std::vector<std::string> stage_titles;
   std::vector<StageEnd> stage_ends;
-  std::optional<TrainingRemembered> memory;  // if the recipe requests one, on rank 0
+  std::optional<TrainingMemoryReport> memory;  // if the recipe requests one, on rank 0
 };
 
 struct ResumeOptions {
@@ -73,7 +73,7 @@ struct ResumeOptions {
 //
 // With several ranks, each has a trainer, and all must make the same calls. They share the micro-batches of every step
 // (train/step_sums.h) and otherwise compute bit-identical results. Only rank 0 reads and writes the run folder, and it
-// sends the others what it read. If a rank throws anything other than CommonFailure it must abort all ranks
+// sends the others what it read. If a rank throws anything other than CollectiveError it must abort all ranks
 // (Group::abort_all), since the others wait for it.
 //
 // run() executes the whole recipe. Alternatively, call step() as often as needed, and evaluate() and save(), or
@@ -110,8 +110,8 @@ class Trainer {
   // Does what the recipe schedules after the last step: key positions, an evaluation, the end of an epoch, a
   // checkpoint.
   void run_scheduled();
-  // Trains to the end, or until a signal. A memory requested by the recipe is built by remember_result(), preferably
-  // after the trainer is destroyed and its device memory is free; start_run() and resume_run() do that.
+  // Trains to the end, or until a signal. A memory requested by the recipe is built by build_requested_memory(),
+  // preferably after the trainer is destroyed and its device memory is free; start_run() and resume_run() do that.
   TrainResult run();
   const std::string& folder() const { return paths_.folder; }
 
@@ -119,18 +119,18 @@ class Trainer {
   Trainer(std::shared_ptr<Context> ctx, const std::string& folder, std::unique_ptr<RunLock> lock,
           std::vector<TrainingStage> training_stages, TrainHooks hooks);
   // Stages are trained in order; a run without stages has a single one.
-  const TrainingStage& training_stage() const { return courses_.at(static_cast<std::size_t>(state_.stage)); }
+  const TrainingStage& training_stage() const { return stages_.at(static_cast<std::size_t>(state_.stage)); }
   std::optional<StageTag> stage_tag() const;
   void enter_stage();  // applies the stage's settings to model and step
   void enter_next_stage();
   void end_stage();
   void begin();
   const Group& group() const { return ctx_->group; }
-  void share_beginning();  // broadcasts the state and all learned tensors from rank 0
+  void broadcast_state();  // broadcasts the state and all learned tensors from rank 0
   std::uint64_t text_hash() const;
   void change_recipe(const Recipe& lasting, const TrainConfig& before);
-  void remember_keys();
-  void evaluate_the_beginning();
+  void save_start_keys();
+  void evaluate_initial();
   void load(const CheckpointName& checkpoint, const std::map<std::string, std::string>& written);
   void compare_with_checkpoint(const TrainState& now, const std::map<std::string, std::string>& written) const;
   void write_checkpoint();  // on rank 0 only
@@ -150,7 +150,7 @@ class Trainer {
 
   std::unique_ptr<RunLock> lock_;
   RunPaths paths_;
-  std::vector<TrainingStage> courses_;
+  std::vector<TrainingStage> stages_;
   TrainHooks hooks_;
   std::shared_ptr<Context> ctx_;
   std::unique_ptr<Model> model_;
@@ -178,7 +178,7 @@ TrainResult start_run(const Recipe& recipe, const std::string& folder, const Tra
                       const std::optional<FromOptions>& from = std::nullopt);
 // Completes what a kill right after the last checkpoint of a finished run left undone: markers, surplus checkpoints,
 // half-written files.
-void settle_finished_run(const std::string& folder);
+void complete_finished_run(const std::string& folder);
 TrainResult resume_run(const std::string& folder, const ResumeOptions& options, const TrainHooks& hooks);
 
 }  // namespace some

@@ -60,7 +60,7 @@ Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::
       const std::int32_t target = p + 1 < laid ? batch.tokens[first + static_cast<std::size_t>(p) + 1] : -1;
       batch.targets.push_back(target);
       batch.predicted += target >= 0;
-      batch.predicted_real += target >= 0 && target != 1;
+      batch.predicted_non_padding += target >= 0 && target != 1;
     }
     batch.real_tokens += used;
     batch.longest = std::max(batch.longest, laid);
@@ -78,7 +78,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   BenchResult out;
   out.device = ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) : "cpu";
   out.matrix_library = ctx.device.is_cuda() ? "cuBLASLt" : cpu::gemm_description();
-  const double rate_before = measure_matrix_rate(ctx);
+  const double rate_before = measure_gemm_rate(ctx);
 
   Model model(shared, recipe.model, true);
   const TrainConfig& train = recipe.train;
@@ -96,7 +96,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
     tokens = std::max(tokens, static_cast<double>(batches.back().size()));
   }
   TrainStep::Options how;
-  how.early_bytes = options.overlap ? std::optional(TrainStep::worth_sending(ctx.group)) : std::nullopt;
+  how.early_bytes = options.overlap ? std::optional(TrainStep::min_early_bytes(ctx.group)) : std::nullopt;
   TrainStep trained(model, train, recipe.data.count_pads, how);
   const auto step = [&](int i) {
     StepPlan plan;
@@ -142,8 +142,8 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   const auto steps = static_cast<double>(seconds.size() * static_cast<std::size_t>(group));
   out.sent_bytes_per_step = static_cast<double>(after.bytes - before.bytes) / steps;
   out.messages_per_step = static_cast<double>(after.exchanges - before.exchanges) / steps;
-  if (out.messages_per_step > 0) out.way = way_of_messages(ctx.group, ctx.device);
-  const double rate_after = measure_matrix_rate(ctx);
+  if (out.messages_per_step > 0) out.way = transport_name(ctx.group, ctx.device);
+  const double rate_after = measure_gemm_rate(ctx);
   out.matrix_rate = std::max(rate_before, rate_after);
   std::sort(seconds.begin(), seconds.end());
   out.step_seconds = median(seconds);
@@ -156,7 +156,7 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
   out.share_of_matrix_rate = out.operations_per_second / out.matrix_rate / out.ranks;
   MemoryEstimate memory = estimate_memory(recipe.model, tokens, ctx.compute == DType::bf16, true);
   share_experts(memory, recipe.model, tokens, ctx.compute == DType::bf16, train.expert_ranks);
-  out.predicted_bytes = memory.total() + sum_levels(trained.own_batches(train.accumulate).count()) *
+  out.predicted_bytes = memory.total() + sum_levels(trained.own_micro_batches(train.accumulate).count()) *
                                              static_cast<double>(model.parameters().grad.bytes());
   if (ctx.device.is_cuda()) {
     out.memory_bytes = static_cast<double>(some::cuda::memory_peak(ctx.device));

@@ -32,11 +32,11 @@ double min_seconds(const Context& ctx, int repeats, const Work& work) {
 }
 
 // Least squares of relative errors: small sums determine the latency per message, large ones the bandwidth.
-void fit_to_sums(RanksBench& bench) {
+void fit_to_sums(CommBenchmark& bench) {
   double aa = 0, ab = 0, bb = 0, at = 0, bt = 0;
-  for (const RanksBench::Measure& one : bench.sums) {
+  for (const CommBenchmark::Measure& one : bench.sums) {
     const double a = (bench.ranks == 1 ? 1 : all_reduce_messages(bench.ranks)) / one.seconds;
-    const double b = bytes_of_sum(bench.ranks, static_cast<double>(one.bytes)) / one.seconds;
+    const double b = all_reduce_bytes_sent(bench.ranks, static_cast<double>(one.bytes)) / one.seconds;
     aa += a * a;
     ab += a * b;
     bb += b * b;
@@ -50,20 +50,20 @@ void fit_to_sums(RanksBench& bench) {
 
 }  // namespace
 
-std::string way_of_messages(const Group& group, const Device& device) {
-  return group.gpu_to_gpu() ? "gpu to gpu" : device.is_cuda() ? "host, staged" : "host";
+std::string transport_name(const Group& group, const Device& device) {
+  return group.has_gpu_link() ? "gpu to gpu" : device.is_cuda() ? "host, staged" : "host";
 }
 
-double bytes_of_sum(int ranks, double bytes) { return ranks == 1 ? bytes : all_reduce_bytes(ranks, bytes); }
+double all_reduce_bytes_sent(int ranks, double bytes) { return ranks == 1 ? bytes : all_reduce_bytes(ranks, bytes); }
 
-RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats) {
+CommBenchmark bench_comm(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats) {
   TrainConfig train;
   train.device = device;
   const std::shared_ptr<Context> ctx = recipe_context(train, make_host(0, {}, group));
-  RanksBench out;
+  CommBenchmark out;
   out.ranks = group.size();
   out.device = ctx->device.is_cuda() ? some::cuda::device_name(ctx->device) : "cpu";
-  out.way = way_of_messages(group, ctx->device);
+  out.way = transport_name(group, ctx->device);
   for (std::int64_t bytes = 1 << 10; bytes <= max_bytes; bytes *= 4) {
     const Tensor tensor = Tensor::zeros({bytes / 4}, DType::f32, ctx->device);
     out.sums.push_back(

@@ -10,7 +10,7 @@
 
 namespace some {
 
-struct RanksBench {
+struct CommBenchmark {
   std::string device, way;
   int ranks = 1;
   struct Measure {
@@ -25,11 +25,11 @@ struct RanksBench {
 };
 
 // Measures `sums` and `exchanges`. Collective.
-RanksBench bench_ranks(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats);
+CommBenchmark bench_comm(const Group& group, const DeviceChoice& device, std::int64_t max_bytes, int repeats);
 
 // Returns the transport for tensors of this device: "host", "host, staged" or "gpu to gpu".
-std::string way_of_messages(const Group& group, const Device& device);
+std::string transport_name(const Group& group, const Device& device);
 // Returns the number of bytes each rank sends for an all-reduce; a single rank sends all of them to itself.
-double bytes_of_sum(int ranks, double bytes);
+double all_reduce_bytes_sent(int ranks, double bytes);
 
 }  // namespace some

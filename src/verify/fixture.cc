@@ -21,7 +21,7 @@ JsonObject config_of(const SafetensorsFile& file) {
 }
 
 // Returns a config value converted and checked for its setting.
-SettingValue value_of(const SettingWords& setting, const JsonObject& config) {
+SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
   const std::string& key = setting.name;
   const auto checked = [&](double value) {
     if (!setting.contains(value)) config.wrong(key, setting.wants());

@@ -31,7 +31,7 @@ TEST(Adapt, FrozenKeysStayTheSameToTheBit) {
   AdaptOptions options = recipes();
   options.frozen = true;
   const nlohmann::json whole = to_json(adapt_run(run, options));
-  EXPECT_TRUE(before.identical(*run.model));
+  EXPECT_TRUE(before.bitwise_equal(*run.model));
   EXPECT_TRUE(whole["frozen"]["keys_identical"].get<bool>());
   EXPECT_FALSE(whole.contains("active"));
   EXPECT_FALSE(whole["new"].contains("after"));
@@ -106,7 +106,7 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   EXPECT_EQ(read_vector(adapted.model->parameters().value), read_vector(run.model->parameters().value));
   EXPECT_TRUE(run_is_finished(options.out));
   EXPECT_NE(read_file(options.out + "/adapt.html").find("Gain of learning"), std::string::npos);
-  EXPECT_EQ(xml_problem(adapt_picture(report)), "");
+  EXPECT_EQ(xml_problem(plot_adaptation(report)), "");
   EXPECT_GE(list_key_positions(options.out).size(), 2u);
   InspectOptions inspect;
   inspect.layer = 0;
@@ -153,14 +153,14 @@ TEST(Adapt, ThePictureShowsBothLossesAndTheGain) {
       report.frozen.windows.push_back({10, 40, 30.0});
       report.active->windows.push_back({10, 40, 30.0 - 0.01 * i});
     }
-    const std::string both = adapt_picture(report);
+    const std::string both = plot_adaptation(report);
     EXPECT_EQ(xml_problem(both), "") << windows;
     for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats a token)"})
       EXPECT_NE(both.find(words), std::string::npos) << words;
     AdaptReport only = report;
     only.active.reset();
-    EXPECT_EQ(xml_problem(adapt_picture(only)), "");
-    EXPECT_EQ(adapt_picture(only).find("learning keys"), std::string::npos);
+    EXPECT_EQ(xml_problem(plot_adaptation(only)), "");
+    EXPECT_EQ(plot_adaptation(only).find("learning keys"), std::string::npos);
   }
 }
 
@@ -234,22 +234,22 @@ TEST(GenerateKeys, AdaptsOnlyWhenAsked) {
   options.stop_at_eos = false;
   const KeySnapshot start(*run.model);
   const auto frozen = generate(*run.model, run.tokenizer, prompts, options);
-  EXPECT_TRUE(start.identical(*run.model));
+  EXPECT_TRUE(start.bitwise_equal(*run.model));
   // With a window longer than everything read and generated, no update happens, and reading in pieces changes nothing.
   options.adapt_window = 100000;
   const auto waiting = generate(*run.model, run.tokenizer, prompts, options);
-  EXPECT_TRUE(start.identical(*run.model));
+  EXPECT_TRUE(start.bitwise_equal(*run.model));
   for (std::size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(waiting[i].tokens, frozen[i].tokens);
   options.adapt_window = 4;
   generate(*run.model, run.tokenizer, prompts, options);
-  EXPECT_FALSE(start.identical(*run.model));
+  EXPECT_FALSE(start.bitwise_equal(*run.model));
   EXPECT_GT(start.distance(*run.model, 0).mean, 0);
   // Repeating it from the same state gives the same result.
   const KeySnapshot once(*run.model);
   start.restore(*run.model);
-  EXPECT_TRUE(start.identical(*run.model));
+  EXPECT_TRUE(start.bitwise_equal(*run.model));
   generate(*run.model, run.tokenizer, prompts, options);
-  EXPECT_TRUE(once.identical(*run.model));
+  EXPECT_TRUE(once.bitwise_equal(*run.model));
 }
 
 TEST(Rules, AreChosenByName) {

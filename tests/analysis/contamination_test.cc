@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "analysis/memory_view.h"
+#include "analysis/pages/memory_view.h"
 #include "analysis/read.h"
 #include "analysis/tiny_run.h"
 #include "core/escape.h"
@@ -42,7 +42,7 @@ std::int64_t known_of(const std::vector<Ids>& documents, const std::vector<Ids>&
                       std::optional<TokenId> end = end_of_document) {
   Memory memory;
   for (const Ids& text : texts) memory.texts.push_back({"text", text});
-  const DocumentsKnown out = documents_known(memory, make_token_data(documents), stories, end);
+  const DocumentOverlap out = document_overlap(memory, make_token_data(documents), stories, end);
   EXPECT_EQ(out.of, stories > 0 ? stories : std::ssize(documents));
   return out.known;
 }
@@ -111,7 +111,7 @@ TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
   const Memory memory = open_memory(run, folder / "memory");
   const DataConfig& config = run.recipe.data;
   const auto known = [&](const std::string& text) {
-    return documents_known(memory, load_tokens(*run.ctx, text, config, run.tokenizer, 0, ""), 0, document_end(run));
+    return document_overlap(memory, load_tokens(*run.ctx, text, config, run.tokenizer, 0, ""), 0, document_end(run));
   };
   EXPECT_EQ(known("builtin:stories").known, 5);
   EXPECT_EQ(known("builtin:recipes").known, 3);
@@ -201,7 +201,7 @@ TEST_F(Files, WhatAFileHasGrownByIsRead) {
   const std::string words = run_->tokenizer.decode(all.texts[0].tokens, {.skip_specials = true});
   EXPECT_EQ(words, story + "\nThen the fox slept.\nIt dreamt of plums.Another fox came.");
   // Forgetting the text also removes everything that was appended.
-  EXPECT_EQ(slots_in_use(without_text(*run_->model, all, 0, {})), 0);
+  EXPECT_EQ(slots_in_use(memory_without_text(*run_->model, all, 0, {})), 0);
   // The file now has different content.
   folder_.write("a.txt", "A wolf found a plum.");
   EXPECT_ERROR(read(folder_ / "./a.txt"), Code::text_changed, folder_ / "./a.txt", folder_ / "memory", "1");

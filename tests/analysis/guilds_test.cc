@@ -16,9 +16,9 @@ Threads few(3);
 
 // 4000 positions, 8 experts, k = 2, 20 labels; with `planted`, expert 3 is the first choice for label 0 with
 // probability 0.9, and elsewhere with probability 0.05.
-LabelledChoices made_up(bool planted) {
+LabeledAssignments made_up(bool planted) {
   const RandomStream stream = random_stream(11, "test labels");
-  LabelledChoices c{8, 2, 20, {}, {}, {}};
+  LabeledAssignments c{8, 2, 20, {}, {}, {}};
   for (std::uint64_t t = 0; t < 4000; ++t) {
     const auto label = static_cast<std::int32_t>(stream.below(4 * t, 20));
     std::int32_t first = static_cast<std::int32_t>(stream.below(4 * t + 1, 8));
@@ -96,7 +96,7 @@ TEST(LabelTest, PickingTheBestOfManyIsAllowedFor) {
 }
 
 TEST(LabelTest, IsTheSameWithAnyNumberOfThreads) {
-  const LabelledChoices choices = made_up(true);
+  const LabeledAssignments choices = made_up(true);
   Threads alone(1);
   const LabelTest one = test_labels(alone, choices, {}), three = test_labels(few, choices, {});
   EXPECT_EQ(one.information.mean, three.information.mean);
@@ -117,9 +117,9 @@ TEST(LabelTest, RareUnitsAreNotJudged) {
 }
 
 // 120 token types of two classes; expert 0 serves either single types of any class, or every type of class 1.
-LabelledChoices typed(bool guild) {
+LabeledAssignments typed(bool guild) {
   const RandomStream stream = random_stream(12, "test types");
-  LabelledChoices c{12, 1, 2, {}, {}, {}};
+  LabeledAssignments c{12, 1, 2, {}, {}, {}};
   for (std::uint64_t t = 0; t < 6000; ++t) {
     const auto type = static_cast<std::int32_t>(stream.below(t, 120));
     const std::int32_t label = type % 3 == 0;
@@ -145,7 +145,7 @@ TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
   EXPECT_LE(guild.expert_affinity[1].p, 0.01);
   EXPECT_EQ(guild.expert_affinity[1].share, 1);
   // A token with two classes is an error of the caller.
-  LabelledChoices wrong = typed(true);
+  LabeledAssignments wrong = typed(true);
   wrong.label[0] = 1 - wrong.label[0];
   EXPECT_THROW(test_labels(few, wrong, options), Error);
 }

@@ -103,9 +103,9 @@ TEST(Metrics, EveryEvaluationTellsGateEntropyAndCliques) {
     // Recomputes the run's logged numbers from the assignments of every position.
     CollectOptions collect;
     collect.predicted_only = true;
-    const Choices choices = collect_choices(*run.model, study_text(run, "", 0).data, collect);
+    const Choices choices = collect_assignments(*run.model, load_analysis_text(run, "", 0).data, collect);
     for (const auto& layer : one["layers"]) {
-      const LayerFirings& firings = choices.layers[layer["layer"].get<std::size_t>()];
+      const LayerAssignments& firings = choices.layers[layer["layer"].get<std::size_t>()];
       double entropy = 0;
       for (const float gate : firings.gates) entropy -= gate * std::log(gate);
       EXPECT_EQ(layer["sampled_positions"], choices.positions());
@@ -141,15 +141,15 @@ TEST(Inspect, TellsWhatIsWrong) {
     EXPECT_THROW(write_inspection(report, run, file, false), Error);
     GuildOptions guilds;
     guilds.layer = 7;
-    EXPECT_ERROR(study_guilds(run, guilds), Code::layer_out_of_range, "7", "1");
+    EXPECT_ERROR(analyze_guilds(run, guilds), Code::layer_out_of_range, "7", "1");
     guilds.layer.reset();
     guilds.shuffles = 0;
-    EXPECT_ERROR(study_guilds(run, guilds), Code::option_invalid, "--shuffles", "0");
+    EXPECT_ERROR(analyze_guilds(run, guilds), Code::option_invalid, "--shuffles", "0");
   }
   TemporaryFolder other;
   OpenedRun dense = open_tiny(train_tiny(other, {"model.ffn=\"dense\"", "train.max_steps=1"}));
   EXPECT_ERROR((inspect_run(dense, {})), Code::experts_missing, dense.paths.folder, "dense");
-  EXPECT_ERROR((study_guilds(dense, {})), Code::experts_missing, dense.paths.folder, "dense");
+  EXPECT_ERROR((analyze_guilds(dense, {})), Code::experts_missing, dense.paths.folder, "dense");
 }
 
 TEST(Inspect, TakesTheSmallestLibrary) {
@@ -182,7 +182,7 @@ TEST(Guilds, RandomRoutingIsAGuildOfTokensByConstruction) {
   GuildOptions options;
   options.shuffles = 30;
   options.min_count = 5;
-  const nlohmann::json report = to_json(study_guilds(run, options));
+  const nlohmann::json report = to_json(analyze_guilds(run, options));
   for (const auto& layer : report["layers"]) {
     const auto& token = layer["token"]["information"];
     EXPECT_LE(token["p"].get<double>(), 1.0 / 31 + 1e-9);

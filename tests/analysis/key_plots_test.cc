@@ -1,4 +1,4 @@
-#include "analysis/key_plots.h"
+#include "analysis/pages/key_plots.h"
 
 #include <gtest/gtest.h>
 
@@ -48,31 +48,31 @@ TEST(UsagePicture, IsWellFormedForEveryUsage) {
       {0, 0, 0},    {5}, {1, 1, 1, 1}, {1e-30, 1, 1000}, {0, 0, 7.5, 1e-9, 3}, std::vector<double>(1024, 2.0),
       {1e30, 1e-30}};
   for (const auto& usage : cases) {
-    const std::string picture = usage_picture("Layer 0", "run <x>", usage, {"choices a step", 1.5});
+    const std::string picture = plot_usage("Layer 0", "run <x>", usage, {"choices a step", 1.5});
     EXPECT_EQ(xml_problem(picture), "") << usage.size();
   }
-  EXPECT_NE(usage_picture("t", "", {0, 0}, {"u", 0}).find("no expert has been used"), std::string::npos);
+  EXPECT_NE(plot_usage("t", "", {0, 0}, {"u", 0}).find("no expert has been used"), std::string::npos);
 }
 
 TEST(UsagePicture, CountsEveryExpertOnce) {
   // One bar by rank for each used expert; unused experts are reported separately.
-  const std::string picture = usage_picture("t", "", {0, 2, 30, 400, 5000}, {"choices a step", 0});
+  const std::string picture = plot_usage("t", "", {0, 2, 30, 400, 5000}, {"choices a step", 0});
   for (int e = 1; e < 5; ++e) EXPECT_EQ(occurrences(picture, fmt::format("expert {}:", e)), 1u);
   EXPECT_EQ(occurrences(picture, "1 experts never used"), 1u);
 }
 
 TEST(MapPicture, ShowsEveryKeyWithItsUsage) {
   KeyMap map{"Layer 0", "run", "x", "y", {"seed 0"}, {{0, 0}, {1, 2}, {-3, 1}}, {0, 1, 2}};
-  const std::string picture = map_picture(map, {0, 3, 9}, {"choices a step", 4});
+  const std::string picture = plot_key_map(map, {0, 3, 9}, {"choices a step", 4});
   EXPECT_EQ(xml_problem(picture), "");
   for (int e = 0; e < 3; ++e) EXPECT_EQ(occurrences(picture, fmt::format("expert {}:", e)), 1u);
   EXPECT_NE(picture.find("seed 0"), std::string::npos);
   EXPECT_NE(picture.find("never used"), std::string::npos);
   // All keys at one position, and a map of experts that were never used.
   map.points = {{1, 1}, {1, 1}, {1, 1}};
-  EXPECT_EQ(xml_problem(map_picture(map, {0, 0, 0}, {"u", 0})), "");
+  EXPECT_EQ(xml_problem(plot_key_map(map, {0, 0, 0}, {"u", 0})), "");
   EXPECT_EQ(
-      xml_problem(movement_picture(map, {{{0, 0}, {1, 1}}, {{2, 0}, {1, 1}}, {{0, 0}, {0, 0}}}, {0, 1, 2}, {"u", 1})),
+      xml_problem(plot_key_movement(map, {{{0, 0}, {1, 1}}, {{2, 0}, {1, 1}}, {{0, 0}, {0, 0}}}, {0, 1, 2}, {"u", 1})),
       "");
 }
 

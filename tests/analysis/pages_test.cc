@@ -56,7 +56,7 @@ TEST_F(Pages, Guilds) {
   GuildOptions options;
   options.shuffles = 20;
   options.min_count = 5;
-  const GuildReport report = study_guilds(run, options);
+  const GuildReport report = analyze_guilds(run, options);
   json cells = json::array();
   for (std::size_t i = 0; i < 3; ++i) {
     cells.push_back({{"table", "experts-1"},

@@ -9,7 +9,7 @@
 
 #include "analysis/adaptation_methods.h"
 #include "analysis/assignments.h"
-#include "analysis/memory_view.h"
+#include "analysis/pages/memory_view.h"
 #include "analysis/recall.h"
 #include "analysis/tiny_run.h"
 #include "analysis/trace.h"
@@ -95,7 +95,7 @@ TEST(Read, InPartsItLosesLittleAndKnowsHowMuch) {
   const double loss = to_json(read_texts(run, options))["loss"].get<double>();
   EXPECT_NE(loss, exact);
   EXPECT_LT(loss, exact + 0.3);
-  const std::vector<std::int32_t> tokens = stream_of(study_text(run, "builtin:recipes", 0).data, 1000);
+  const std::vector<std::int32_t> tokens = stream_of(load_analysis_text(run, "builtin:recipes", 0).data, 1000);
   const RecallReport report = measure_recall(*run.model, open_memory(run, folder / "memory"), tokens, {1, 4, 10});
   EXPECT_EQ(report.tokens, 999);
   EXPECT_EQ(report.parts, 10);
@@ -259,12 +259,12 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
 TEST(Memory, LearnsFromWhatIsWritten) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
-  Memory memory = new_memory(run, usual_settings(run));
-  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");
+  Memory memory = new_memory(run, default_memory_settings(run));
+  learn_typed_text(run, memory, "The fox likes plum jam. The fox likes plum jam.");
   EXPECT_EQ(memory.texts.size(), 1u);
   const std::int64_t slots = slots_in_use(memory);
   EXPECT_GT(slots, 0);
-  learn_written(run, memory, "The fox likes plum jam. The fox likes plum jam.");  // already known
+  learn_typed_text(run, memory, "The fox likes plum jam. The fox likes plum jam.");  // already known
   EXPECT_EQ(memory.texts.size(), 1u);
   EXPECT_EQ(slots_in_use(memory), slots);
 }
@@ -272,10 +272,10 @@ TEST(Memory, LearnsFromWhatIsWritten) {
 TEST(Memory, OfTheTrainingTextIsBuiltAndEvaluated) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
-  RememberOptions options;
+  TrainingMemoryOptions options;
   options.memory = folder / "memory";
   options.tokens = 2000;
-  const nlohmann::json report = to_json(remember_training(run, options));
+  const nlohmann::json report = to_json(build_training_memory(run, options));
   EXPECT_EQ(report["tokens"], 2000);
   EXPECT_LT(report["loss"].get<double>(), report["loss_without"].get<double>() + 0.05);
 }
@@ -283,13 +283,13 @@ TEST(Memory, OfTheTrainingTextIsBuiltAndEvaluated) {
 TEST(Ways, AreComparedOnTheSameTokens) {
   TemporaryFolder folder;
   OpenedRun run = open_tiny(train_tiny(folder));
-  WaysOptions options;
+  AdaptMethodsOptions options;
   options.data = "builtin:recipes";
   options.tokens = 1500;
   options.original_tokens = 500;
   options.choices.slots = 500;
   const std::string before = fingerprint(*run.model, run.tokenizer);
-  const WaysReport typed = compare_ways(run, options);
+  const AdaptMethodsReport typed = compare_adapt_methods(run, options);
   const nlohmann::json report = to_json(typed);
   EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // the run is unchanged
   std::vector<std::string> names;
@@ -304,20 +304,20 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   EXPECT_GT(report["ways"][2]["gain"].get<double>(), 0.2);
   EXPECT_GT(report["ways"][3]["gain"].get<double>(), 0.0);
   EXPECT_GT(report["ways"][4]["gain"].get<double>(), 0.0);
-  EXPECT_NE(ways_page(typed, run).find("Ways of learning in use"), std::string::npos);
+  EXPECT_NE(adapt_methods_page(typed, run).find("Ways of learning in use"), std::string::npos);
 }
 
 TEST(Ways, GiveTheSameNumbersForAnyNumberOfThreads) {
   TemporaryFolder folder;
   const std::string path = train_tiny(folder);
-  WaysOptions options;
+  AdaptMethodsOptions options;
   options.data = "builtin:recipes";
   options.tokens = 700;
   options.original_tokens = 300;
   options.choices.slots = 200;
   const auto numbers = [&](int threads) {
     OpenedRun run = open_run(path, {"latest", on_cpu, {}, make_host(threads)});
-    nlohmann::json ways = to_json(compare_ways(run, options))["ways"];
+    nlohmann::json ways = to_json(compare_adapt_methods(run, options))["ways"];
     for (auto& way : ways) {
       way.erase("seconds");
       way.erase("times_frozen");

@@ -22,7 +22,7 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
     const auto observe = [&](int layer, const RouterTape& tape) {
       const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
       ASSERT_EQ(experts.size(), k);
-      const LayerFirings& firings = trace.choices.layers[static_cast<std::size_t>(layer)];
+      const LayerAssignments& firings = trace.choices.layers[static_cast<std::size_t>(layer)];
       double sum = 0;
       for (std::size_t i = 0; i < k; ++i) {
         EXPECT_EQ(firings.experts[t * k + i], static_cast<std::int32_t>(experts[i]))

@@ -23,7 +23,7 @@ TEST(Curves, FewPointsOfManyKeepEndsAndPeaks) {
   std::vector<XY> points = wave(10000);
   points[4321].y = 99;
   points[8765].y = -99;
-  const std::vector<XY> few = thinned(points, 200);
+  const std::vector<XY> few = downsampled(points, 200);
   EXPECT_LE(few.size(), 402U);
   EXPECT_GE(few.size(), 300U);
   EXPECT_EQ(few.front().x, 0);
@@ -34,10 +34,10 @@ TEST(Curves, FewPointsOfManyKeepEndsAndPeaks) {
   EXPECT_TRUE(has(99));
   EXPECT_TRUE(has(-99));
   EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](const XY& a, const XY& b) { return a.x < b.x; }));
-  EXPECT_EQ(thinned(wave(300), 200).size(), 300U) << "few enough are all there";
-  EXPECT_TRUE(thinned({}, 10).empty());
+  EXPECT_EQ(downsampled(wave(300), 200).size(), 300U) << "few enough are all there";
+  EXPECT_TRUE(downsampled({}, 10).empty());
   // All points at one x: there is nothing to divide, and no infinite loop.
-  EXPECT_LE(thinned(std::vector<XY>(1000, XY{5, 1}), 10).size(), 4U);
+  EXPECT_LE(downsampled(std::vector<XY>(1000, XY{5, 1}), 10).size(), 4U);
 }
 
 TEST(Curves, SmoothingIsTheWeightedMeanOfWhatCame) {
@@ -174,10 +174,10 @@ TEST(JsonWalk, LeavesOutWhatTheReaderOfWholeFilesLeavesOut) {
                                                           "{\"a\":[]} ",
                                                           "\t{}\r",
                                                           "{},",
-                                                          nested(deepest_json - 2),
-                                                          nested(deepest_json - 1),
-                                                          nested(deepest_json),
-                                                          nested(deepest_json + 1)}) {
+                                                          nested(max_json_depth - 2),
+                                                          nested(max_json_depth - 1),
+                                                          nested(max_json_depth),
+                                                          nested(max_json_depth + 1)}) {
     Collected found;
     const std::optional<nlohmann::json> parsed = parse_json_line(line);
     EXPECT_EQ(walk_json(line, found), parsed && parsed->is_object()) << line;

@@ -160,7 +160,7 @@ TEST(Server, ARequestThatTricklesInIsGivenUp) {
 
 TEST(Server, ASlowReaderIsGivenUpAndHoldsNobodyUp) {
   ServerSettings settings;
-  settings.waiting_bytes = 256 << 10;
+  settings.max_pending_bytes = 256 << 10;
   Served served(settings);
   Client slow(served.server.port(), 4096), quick(served.server.port());
   slow.send(line("GET /stream"));
@@ -235,8 +235,8 @@ TEST(Server, ConnectionsAndRequestsAreLimited) {
   EXPECT_EQ(status, 200) << "those that went make room";
 
   ServerSettings few;
-  few.requests_at_once = 5;
-  few.requests_a_second = 0.001;
+  few.request_burst = 5;
+  few.requests_per_second = 0.001;
   Served rationed(few);
   Client client(rationed.server.port());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(client.get("/a").status, 200);

@@ -490,8 +490,8 @@ TEST(Cli, VerifyTellsPassFromFail) {
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures}).code, 0);
   EXPECT_EQ(run_command(folder.path(), {"verify", fixtures, "--precision", "f64"}).code, 0);
   const std::string next = std::string(SOME_SOURCE_DIR) + "/../shared/fixtures-next/";
-  for (const char* name : {"keys-narrow", "layer-input-proj", "layer-input-proj-linear", "model-input-proj", "model-input-proj-padded",
-                           "memory-roomy", "memory-full"}) {
+  for (const char* name : {"keys-narrow", "layer-input-proj", "layer-input-proj-linear", "model-input-proj",
+                           "model-input-proj-padded", "memory-roomy", "memory-full"}) {
     const std::string path = next + name + ".safetensors";
     if (!fs::exists(path)) continue;
     EXPECT_EQ(run_command(folder.path(), {"verify", path}).code, 0) << name;

@@ -7,7 +7,7 @@
 namespace some {
 namespace {
 
-Device open_gpu() { return Device(cuda::open(cuda::first_usable())); }
+Device open_gpu() { return Device(cuda::open(cuda::first_usable_gpu())); }
 
 // Between streams of one GPU, by way of the host: NCCL refuses two ranks on one GPU.
 class ThreadGpuLink : public GpuLink {
@@ -46,8 +46,8 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
       const auto gpu_post = std::make_shared<Post>();
       on_ranks(size, [&](const Group& group) {
         const Device device = open_gpu();
-        if (!staged) group.use_gpus(std::make_shared<ThreadGpuLink>(gpu_post, group.rank(), size, device), device);
-        EXPECT_EQ(group.gpu_to_gpu(), !staged);
+        if (!staged) group.link_gpus(std::make_shared<ThreadGpuLink>(gpu_post, group.rank(), size, device), device);
+        EXPECT_EQ(group.has_gpu_link(), !staged);
         Threads threads(1);
         std::vector<Tensor> tensors;
         for (const std::int64_t count : counts) {
@@ -85,8 +85,8 @@ TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
   const Log log([&](const LogMessage& line) { said += line.text + "\n"; });
   on_ranks(1, [&](const Group& group) {
     const Device device = open_gpu();
-    group.use_gpus(device, log);
-    if (!group.gpu_to_gpu()) GTEST_SKIP() << said;
+    group.link_gpus(device, log);
+    if (!group.has_gpu_link()) GTEST_SKIP() << said;
     EXPECT_EQ(said, "");
     Threads threads(1);
     std::vector<float> small = numbers(0, 7), large = numbers(1, 300001);
@@ -117,9 +117,9 @@ TEST(GroupCuda, ASharedGpuIsNotForNccl) {
   });
   on_ranks(2, [&](const Group& group) {
     const Device device = open_gpu();
-    group.use_gpus(device, log);
-    EXPECT_FALSE(group.gpu_to_gpu());
-    group.use_gpus(device, log);  // asked again, told once
+    group.link_gpus(device, log);
+    EXPECT_FALSE(group.has_gpu_link());
+    group.link_gpus(device, log);  // asked again, told once
   });
   EXPECT_EQ(
       said,

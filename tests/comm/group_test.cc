@@ -60,7 +60,8 @@ TEST(Group, SumsByTheTree) {
 TEST(Group, GathersBroadcastsAndFolds) {
   for (const int size : {2, 3, 4, 7, 8}) {
     on_ranks(size, [&](const Group& group) {
-      const std::vector<std::string> all = group.all_gather(std::string(static_cast<std::size_t>(group.rank() * 3), 'x'));
+      const std::vector<std::string> all =
+          group.all_gather(std::string(static_cast<std::size_t>(group.rank() * 3), 'x'));
       ASSERT_EQ(static_cast<int>(all.size()), size);
       for (int r = 0; r < size; ++r) EXPECT_EQ(static_cast<int>(all[static_cast<std::size_t>(r)].size()), 3 * r);
       std::string text = group.root() ? "from the first" : "other";
@@ -172,7 +173,7 @@ TEST(Group, AFailureOnOneRankIsThrownByAll) {
   const auto thrown_by = [](const Group& group, const std::function<void()>& work) -> std::optional<Error> {
     try {
       group.all_or_none(work);
-    } catch (const CommonFailure& failure) {
+    } catch (const CollectiveError& failure) {
       return failure;
     }
     return std::nullopt;

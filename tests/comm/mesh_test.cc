@@ -31,7 +31,7 @@ TEST(Mesh, MicroBatchesOfARankAreASubtree) {
         if (block.count() > 0) parts.push_back(tree(block.begin, block.end));
       }
       EXPECT_EQ(next, items);
-      EXPECT_EQ(Mesh{ranks}.every_rank_has_some(items), static_cast<int>(parts.size()) == ranks);
+      EXPECT_EQ(Mesh{ranks}.every_rank_has_work(items), static_cast<int>(parts.size()) == ranks);
       const std::function<std::string(std::size_t, std::size_t)> over = [&](std::size_t begin, std::size_t end) {
         if (end - begin == 1) return parts[begin];
         std::size_t half = 1;

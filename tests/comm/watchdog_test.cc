@@ -5,31 +5,31 @@
 namespace some {
 namespace {
 
-Silence::Time at(int milliseconds) { return Silence::Time() + std::chrono::milliseconds(milliseconds); }
+SilenceTimer::Time at(int milliseconds) { return SilenceTimer::Time() + std::chrono::milliseconds(milliseconds); }
 
-TEST(Silence, LastsFromTheLastSign) {
-  Silence quiet(0.5, at(0));
-  EXPECT_DOUBLE_EQ(quiet.after_look(false, at(500)), 0.5);
-  EXPECT_DOUBLE_EQ(quiet.after_look(false, at(1000)), 1.0);
-  EXPECT_DOUBLE_EQ(quiet.after_look(true, at(1500)), 0);
-  EXPECT_DOUBLE_EQ(quiet.after_look(false, at(2250)), 0.75);
+TEST(SilenceTimer, LastsFromTheLastSign) {
+  SilenceTimer quiet(0.5, at(0));
+  EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(500)), 0.5);
+  EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(1000)), 1.0);
+  EXPECT_DOUBLE_EQ(quiet.record_poll(true, at(1500)), 0);
+  EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(2250)), 0.75);
 }
 
 // A listener that was stopped for ten seconds has heard nothing for no longer than before: neither does it take the
 // others for lost at once, nor does it begin to wait anew.
-TEST(Silence, DoesNotCountTimeInWhichNobodyLooked) {
-  Silence quiet(0.5, at(0));
-  for (int time = 500; time <= 3000; time += 500) quiet.after_look(false, at(time));
-  EXPECT_DOUBLE_EQ(quiet.after_look(false, at(13000)), 3.5);
-  EXPECT_DOUBLE_EQ(quiet.after_look(false, at(13500)), 4.0);
-  EXPECT_DOUBLE_EQ(quiet.after_look(true, at(30000)), 0);
+TEST(SilenceTimer, DoesNotCountTimeInWhichNobodyLooked) {
+  SilenceTimer quiet(0.5, at(0));
+  for (int time = 500; time <= 3000; time += 500) quiet.record_poll(false, at(time));
+  EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(13000)), 3.5);
+  EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(13500)), 4.0);
+  EXPECT_DOUBLE_EQ(quiet.record_poll(true, at(30000)), 0);
 }
 
 // A little late is not stopped: on a busy machine every look is late.
-TEST(Silence, CountsLooksThatAreALittleLate) {
-  Silence quiet(0.5, at(0));
+TEST(SilenceTimer, CountsLooksThatAreALittleLate) {
+  SilenceTimer quiet(0.5, at(0));
   double silence = 0;
-  for (int time = 1200; time <= 12000; time += 1200) silence = quiet.after_look(false, at(time));
+  for (int time = 1200; time <= 12000; time += 1200) silence = quiet.record_poll(false, at(time));
   EXPECT_DOUBLE_EQ(silence, 12);
 }
 

@@ -74,19 +74,19 @@ TEST(Folders, WhatAKillLeftGoesUnlessSomebodyIsAtIt) {
     folder.write(name, "half");
   const int held = open((folder / "held.tmp-7-1").c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_EQ(flock(held, LOCK_EX | LOCK_NB), 0);
-  remove_half_written_files(folder.path());
+  remove_temporary_files(folder.path());
   EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"a.tmp-1", "a.tmp-x", "held.tmp-7-1", "tmp-1-0"}));
   close(held);
-  remove_half_written_files(folder.path());
+  remove_temporary_files(folder.path());
   EXPECT_FALSE(exists_path(folder / "held.tmp-7-1"));
 }
 
 TEST(Folders, AFileBeingWrittenIsNotTidiedAway) {
   const TemporaryFolder folder;
   write_file_atomic(folder / "a", [&](const ByteSink& sink) {
-    remove_half_written_files(folder.path());
+    remove_temporary_files(folder.path());
     sink("whole", 5);
-    remove_half_written_files(folder.path());
+    remove_temporary_files(folder.path());
   });
   EXPECT_EQ(read_file(folder / "a"), "whole");
   EXPECT_EQ(folder.entries(), 1u);

@@ -26,10 +26,10 @@ TEST(Json, FaultsAreToldWithFileAndPlace) {
 
 TEST(Json, NestingIsLimited) {
   const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
-  EXPECT_NO_THROW(parse_json(nested(deepest_json), "a"));
-  EXPECT_ERROR(parse_json(nested(deepest_json + 1), "a"), Code::json_syntax, "a", "64");
+  EXPECT_NO_THROW(parse_json(nested(max_json_depth), "a"));
+  EXPECT_ERROR(parse_json(nested(max_json_depth + 1), "a"), Code::json_syntax, "a", "64");
   EXPECT_ERROR(parse_json(std::string(1000000, '{'), "a"), Code::json_syntax, "a", "64");
-  EXPECT_FALSE(parse_json_line(nested(deepest_json + 1)));
+  EXPECT_FALSE(parse_json_line(nested(max_json_depth + 1)));
   EXPECT_FALSE(parse_json_line("[1"));
   EXPECT_EQ(*parse_json_line("[1]"), nlohmann::json::array({1}));
   // Brackets in strings nest nothing, whatever stands before the closing quote.

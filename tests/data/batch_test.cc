@@ -39,7 +39,7 @@ TEST(MakeBatch, RealTokensOnly) {
   EXPECT_EQ(batch.size(), 11);
   EXPECT_EQ(batch.longest, 5);
   EXPECT_EQ(batch.predicted, 8);
-  EXPECT_EQ(batch.predicted_real, 8);
+  EXPECT_EQ(batch.predicted_non_padding, 8);
   EXPECT_EQ(batch.real_tokens, 11);
   EXPECT_EQ(batch.real_bytes, (2 + 3 + 4 + 5) + (4 + 5) + 0);
   EXPECT_EQ(batch.slots, 15);
@@ -53,7 +53,7 @@ TEST(MakeBatch, PaddedRowsWithPadsCounted) {
   EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
   EXPECT_EQ(batch.offsets, (Ids{0, 5, 10, 15}));
   EXPECT_EQ(batch.predicted, 12);
-  EXPECT_EQ(batch.predicted_real, 8);
+  EXPECT_EQ(batch.predicted_non_padding, 8);
   EXPECT_EQ(batch.real_tokens, 11);
   EXPECT_EQ(batch.real_bytes, 23);
   EXPECT_EQ(batch.slots, 15);
@@ -67,7 +67,7 @@ TEST(MakeBatch, PaddedRowsWithPadsNotCounted) {
   EXPECT_EQ(padded.tokens, (Ids{10, 11, 12, eos, pad, 30, 31, 32, 33, 34, 20, eos, pad, pad, pad}));
   EXPECT_EQ(padded.targets, (Ids{11, 12, eos, none, none, 31, 32, 33, 34, none, eos, none, none, none, none}));
   EXPECT_EQ(padded.predicted, packed.predicted);
-  EXPECT_EQ(padded.predicted_real, packed.predicted_real);
+  EXPECT_EQ(padded.predicted_non_padding, packed.predicted_non_padding);
   EXPECT_EQ(padded.real_tokens, packed.real_tokens);
   EXPECT_EQ(padded.real_bytes, packed.real_bytes);
 }
@@ -105,7 +105,7 @@ TEST(MakeBatch, WithoutEos) {
   const Batch padded = batch_of(data, {0, 1}, 4, true);
   EXPECT_EQ(padded.targets, (Ids{11, pad, pad, none, pad, pad, pad, none}));
   EXPECT_EQ(padded.predicted, 6);
-  EXPECT_EQ(padded.predicted_real, 1);
+  EXPECT_EQ(padded.predicted_non_padding, 1);
 }
 
 TEST(MakeBatch, NoRowsAndWrongRows) {
@@ -195,15 +195,15 @@ TEST(Sequences, ContextIsPaddedButNotPredicted) {
   const Batch batch = make_batch(three_stories(), std::vector<Sequence>{{2, 2, 6, 4}, {2, 4, 7, 6}}, options);
   EXPECT_EQ(batch.tokens, (Ids{32, 33, 34, 35, 34, 35, eos, pad}));
   EXPECT_EQ(batch.targets, (Ids{none, 34, 35, none, none, eos, pad, none}));
-  EXPECT_EQ(batch.predicted_real, 3);
+  EXPECT_EQ(batch.predicted_non_padding, 3);
   EXPECT_EQ(batch.predicted, 4);
   EXPECT_EQ(batch.real_bytes, 5 + 6 + 0);
 }
 
 TEST(Sequences, UseIsCountedAndTold) {
   const TokenData data = three_stories();
-  const DataUse cut = use_of(data, 4, LongDocuments::cut), split = use_of(data, 4, LongDocuments::split),
-                first = use_of(data, 4, LongDocuments::split, 2);
+  const DataUse cut = data_use(data, 4, LongDocuments::cut), split = data_use(data, 4, LongDocuments::split),
+                first = data_use(data, 4, LongDocuments::split, 2);
   EXPECT_EQ(cut.documents, 3);
   EXPECT_EQ(cut.tokens, 13);
   EXPECT_EQ(cut.used, 10);

@@ -62,14 +62,14 @@ TEST(Corpora, BytesAddUpToTheStory) {
   options.eos_id = corpora.tokenizer.eos_id();
   for (std::int64_t i = 0; i < corpora.train.stories(); ++i) {
     const auto bytes = corpora.train.bytes(i);
-    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), corpora.train.story_bytes(i));
+    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), corpora.train.document_text_bytes(i));
     EXPECT_EQ(bytes.back(), 0) << "EOS stands for no text";
     // Every byte but those of the first token, which nothing predicts, is paid for.
     const Batch batch = make_batch(corpora.train, std::vector<std::int64_t>{i}, options);
-    EXPECT_EQ(batch.real_bytes + bytes.front(), corpora.train.story_bytes(i));
+    EXPECT_EQ(batch.real_bytes + bytes.front(), corpora.train.document_text_bytes(i));
   }
-  EXPECT_EQ(corpora.train.story_bytes(5), static_cast<std::int64_t>(odd.size()));
-  EXPECT_EQ(corpora.train.story_bytes(6), 1);
+  EXPECT_EQ(corpora.train.document_text_bytes(5), static_cast<std::int64_t>(odd.size()));
+  EXPECT_EQ(corpora.train.document_text_bytes(6), 1);
 }
 
 TEST(Corpora, MoreBlankSpaceThanSixteenBitsKeepsItsBytes) {
@@ -180,12 +180,12 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
 }
 
 TEST(Corpora, WhereTheEndOfADocumentBegins) {
-  EXPECT_EQ(end_begin("0123456789\nabc\nabcdefgh", 0.5), 15u);  // behind the next line end
-  EXPECT_EQ(end_begin("aaaa bbbb cccc dddd", 0.5), 9u);         // no line: before a word
-  EXPECT_EQ(end_begin("\u00E9\u00E9\u00E9", 0.5), 4u);          // nothing: between characters
-  EXPECT_EQ(end_begin("ab", 0.01), 1u);
-  EXPECT_EQ(end_begin("a", 0.1), 1u);  // too short: all of it is beginning
-  EXPECT_EQ(end_begin("a\n\n\n\n", 0.5), 5u);
+  EXPECT_EQ(held_out_begin("0123456789\nabc\nabcdefgh", 0.5), 15u);  // behind the next line end
+  EXPECT_EQ(held_out_begin("aaaa bbbb cccc dddd", 0.5), 9u);         // no line: before a word
+  EXPECT_EQ(held_out_begin("\u00E9\u00E9\u00E9", 0.5), 4u);          // nothing: between characters
+  EXPECT_EQ(held_out_begin("ab", 0.01), 1u);
+  EXPECT_EQ(held_out_begin("a", 0.1), 1u);  // too short: all of it is beginning
+  EXPECT_EQ(held_out_begin("a\n\n\n\n", 0.5), 5u);
 }
 
 TEST(Corpora, ATextTooShortToPartIsRefused) {
@@ -354,8 +354,8 @@ TEST(Corpora, TinyStories) {
   for (std::int64_t i = 0; i < 500; ++i) {
     const auto bytes = corpora.valid.bytes(i);
     const auto sum = std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-    ASSERT_LE(sum, corpora.valid.story_bytes(i));
-    ASSERT_GE(sum, corpora.valid.story_bytes(i) - 4) << "only blanks at the end may be lost";
+    ASSERT_LE(sum, corpora.valid.document_text_bytes(i));
+    ASSERT_GE(sum, corpora.valid.document_text_bytes(i) - 4) << "only blanks at the end may be lost";
   }
 }
 

@@ -69,7 +69,7 @@ inline bool same_tokens(const TokenData& a, const TokenData& b) {
   if (a.stories() != b.stories() || a.tokens() != b.tokens() || a.hash() != b.hash()) return false;
   for (std::int64_t i = 0; i < a.stories(); ++i) {
     if (!std::ranges::equal(a.ids(i), b.ids(i)) || !std::ranges::equal(a.bytes(i), b.bytes(i))) return false;
-    if (a.story_bytes(i) != b.story_bytes(i)) return false;
+    if (a.document_text_bytes(i) != b.document_text_bytes(i)) return false;
   }
   return true;
 }

@@ -180,10 +180,10 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   };
   EXPECT_TRUE(opens(sound));
   const std::size_t tail = sound.size() - 80, lengths_of_ids = tail - 8 * 2,
-                    table = lengths_of_ids - 4 * sizeof(StoryEntry);
+                    table = lengths_of_ids - 4 * sizeof(DocumentEntry);
   for (std::size_t place = table; place < tail + 40; place += 8) {
-    if (place >= lengths_of_ids && place < tail) continue;                     // any number is possible,
-    if (place < tail && (place - table) % sizeof(StoryEntry) == 16) continue;  // as are bytes of text
+    if (place >= lengths_of_ids && place < tail) continue;                        // any number is possible,
+    if (place < tail && (place - table) % sizeof(DocumentEntry) == 16) continue;  // as are bytes of text
     for (const std::uint64_t value :
          {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{40}, ~std::uint64_t{0}, std::uint64_t{1} << 61}) {
       std::string image = sound;
@@ -232,7 +232,7 @@ TEST(TokenImage, TakesNoMoreThanTheIdsNeed) {
     EXPECT_EQ(data.bytes(1), std::vector<std::uint16_t>(own.begin(), own.end()));
     EXPECT_EQ(data.bytes(1, 398, 400), std::vector<std::uint16_t>(own.begin() + 398, own.end()));
     EXPECT_EQ(data.ids(0, 3, 6), std::vector<std::int32_t>(ids.begin() + 3, ids.begin() + 6));
-    EXPECT_EQ(data.story_tokens(1), 400);
+    EXPECT_EQ(data.document_tokens(1), 400);
     EXPECT_TRUE(data.ids(2).empty() && data.bytes(2).empty());
     EXPECT_THROW(data.ids(0, 3, 401), Error);
     EXPECT_THROW(data.bytes(0, 4, 3), Error);

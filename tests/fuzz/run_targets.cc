@@ -180,7 +180,7 @@ class MetricsTarget : public Target {
           message.text.find("seconds is missing") == std::string::npos)
         wrong = message.text;
     });
-    FoundRun found;
+    RunListEntry found;
     found.folder = folder_;
     const RunHistory history = read_history(found, log);
     for (const char* number : {"total_parameters_m", "step_seconds", "steps", "experts_used", "best_gini", "gini_peak"})

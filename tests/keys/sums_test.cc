@@ -165,9 +165,9 @@ TEST(TakesPart, IsAFractionAndEverybodyAtOne) {
   const RandomStream stream = random_stream(1, "keys.0.0");
   int taken = 0;
   for (int p = 0; p < 20000; ++p) {
-    EXPECT_TRUE((PaceRule::Plan{true, 1.0, stream}.takes_part(p)));
-    EXPECT_FALSE((PaceRule::Plan{true, 0.0, stream}.takes_part(p)));
-    taken += PaceRule::Plan{true, 0.3, stream}.takes_part(p);
+    EXPECT_TRUE((UpdateScheduleRule::Plan{true, 1.0, stream}.takes_part(p)));
+    EXPECT_FALSE((UpdateScheduleRule::Plan{true, 0.0, stream}.takes_part(p)));
+    taken += UpdateScheduleRule::Plan{true, 0.3, stream}.takes_part(p);
   }
   EXPECT_NEAR(taken, 6000, 400);
 }

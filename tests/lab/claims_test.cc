@@ -363,15 +363,10 @@ TEST_F(LabClaims, TheDocumentsSayWhatTheReportSays) {
     for (std::string one; each >> one;) EXPECT_TRUE(holds(results, " " + one)) << row.recipe << ": " << one;
   };
   // Milliseconds per step; values that are compared were measured in one session.
-  const std::map<std::string, double> step_ms{{"mod-shift", 8.18},
-                                              {"dense-match", 4.21},
-                                              {"study-experts-32-k4", 7.32},
-                                              {"knob-update-every-2", 7.29},
-                                              {"knob-update-half", 7.19},
-                                              {"knob-lora", 12.37},
-                                              {"knob-full", 14.42},
-                                              {"knob-k2-f1536", 6.49},
-                                              {"knob-router-mlp", 7.88}};
+  const std::map<std::string, double> step_ms{
+      {"mod-shift", 8.18},           {"dense-match", 4.21},      {"study-experts-32-k4", 7.32},
+      {"knob-update-every-2", 7.29}, {"knob-update-half", 7.19}, {"knob-lora", 12.37},
+      {"knob-full", 14.42},          {"knob-k2-f1536", 6.49},    {"knob-router-mlp", 7.88}};
   for (const Documented& row : documented) {
     const auto losses = numbers_in(row.loss), padded = numbers_in(row.padded), gini = numbers_in(row.gini);
     for (const char* text : {row.loss, row.padded, row.gini, row.bits}) told(row, text);

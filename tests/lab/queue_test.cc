@@ -307,7 +307,7 @@ TEST_F(Queue, AFolderOfRunsThatCannotBeReadIsAnError) {
   fs::create_symlink("not mounted", folder_of("two"));
   std::vector<LogMessage> warnings;
   const Log log([&](const LogMessage& message) { warnings.push_back(message); });
-  const std::vector<FoundRun> found = find_runs(options_.runs, log);
+  const std::vector<RunListEntry> found = find_runs(options_.runs, log);
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].name, "one");
   EXPECT_TRUE(has_warning(warnings, Code::run_unlisted, {folder_of("two")}));
@@ -320,13 +320,13 @@ TEST_F(Queue, AFolderOfRunsThatCannotBeReadIsAnError) {
 TEST(LabNames, TellRecipeScaleAndSeed) {
   for (const LabIdentity& identity : {LabIdentity{"a4", 1, 0, false}, LabIdentity{"v3.5", 0.05, 0, false},
                                       LabIdentity{"a6-warm", 1, 2, false}, LabIdentity{"1-v10", 0.001, 11, false}}) {
-    const LabIdentity read = identity_of_name(run_name(identity));
+    const LabIdentity read = parse_run_name(run_name(identity));
     EXPECT_EQ(read.recipe, identity.recipe);
     EXPECT_EQ(read.scale, identity.scale);
     EXPECT_EQ(read.seed, identity.seed);
   }
-  EXPECT_EQ(identity_of_name("my-seedling").recipe, "my-seedling");
-  EXPECT_EQ(identity_of_name("a@home").recipe, "a@home");
+  EXPECT_EQ(parse_run_name("my-seedling").recipe, "my-seedling");
+  EXPECT_EQ(parse_run_name("a@home").recipe, "a@home");
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
     }
     for (int round = 0; round < 2; ++round) {
       SCOPED_TRACE(testing::Message() << "round " << round << " of settling");
-      settle_store(*gpu, one.settings, make_stream(one.shape, 7), store);
-      settle_store(*exact, one.settings, make_stream(one.shape, 7), wanted);
+      refine_store(*gpu, one.settings, make_stream(one.shape, 7), store);
+      refine_store(*exact, one.settings, make_stream(one.shape, 7), wanted);
       ASSERT_EQ(read_vector(store.values), read_vector(wanted.values));
       EXPECT_EQ(read_vector(store.entry_counts_or_totals()), read_vector(wanted.entry_counts_or_totals()));
       EXPECT_EQ(read_vector(store.counts), read_vector(wanted.counts));

@@ -62,7 +62,7 @@ void replay(const std::string& path, const char* precision, double tolerance) {
   }
   for (int round = 0; round < settings.rounds; ++round) {
     SCOPED_TRACE(testing::Message() << path << " round " << round << " in " << precision);
-    settle_store(*ctx, settings, stream, store);
+    refine_store(*ctx, settings, stream, store);
     compare(fmt::format("settled.{}", round));
   }
 }

@@ -55,7 +55,7 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   for (std::int64_t t = 0; t < positions; ++t)
     targets.data<std::int32_t>()[t] = t % 7 == 1 ? -1 : static_cast<std::int32_t>(t * 3 % tokens);
   targets.data<std::int32_t>()[positions - 1] = tokens + 3;
-  const cpu::OwnerRanks<float> holders(*ctx, store, settings, targets);
+  const cpu::TargetSlots<float> holders(*ctx, store, settings, targets);
   std::size_t all = 0;
   for (std::int64_t t = 0; t < positions; ++t) {
     const std::int32_t token = targets.data<std::int32_t>()[t];
@@ -72,19 +72,19 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   EXPECT_GT(all + (positions == 1), 0);
 }
 
-TEST(OwnerRanks, AreFoundAllAndNoOther) {
+TEST(TargetSlots, AreFoundAllAndNoOther) {
   for (const std::int64_t values : {std::int64_t{1}, entries}) {
     for (const std::int64_t positions : {1, 5, 24, 100}) finds_all(values, positions, 1);
     finds_all(values, 100, 3);
   }
 }
 
-TEST(OwnerRanks, OfAnEmptyStoreThereAreNone) {
+TEST(TargetSlots, OfAnEmptyStoreThereAreNone) {
   auto ctx = make_context("cpu", "fp32");
   const Store store = make_store(*ctx, {}, Tensor::zeros({3}, DType::f64));
   for (const std::int64_t positions : {2, 50}) {
     const Tensor targets = Tensor::zeros({positions}, DType::i32);
-    EXPECT_TRUE(cpu::OwnerRanks<float>(*ctx, store, {}, targets).of(1, 0, 0).empty());
+    EXPECT_TRUE(cpu::TargetSlots<float>(*ctx, store, {}, targets).of(1, 0, 0).empty());
   }
 }
 

@@ -285,7 +285,7 @@ TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   learn_text(*fixture.model, without, "a", a, 500, {});
   learn_text(*fixture.model, without, "c", c, 300, {});
   EXPECT_FALSE(same(all, without));
-  EXPECT_TRUE(same(without_text(*fixture.model, all, 1, {}), without));
+  EXPECT_TRUE(same(memory_without_text(*fixture.model, all, 1, {}), without));
   // The same for texts that came with another memory.
   Memory other = fixture.memory(small_settings()), merged = fixture.memory(small_settings()),
          others_left = fixture.memory(small_settings()), left = fixture.memory(small_settings());
@@ -296,7 +296,7 @@ TEST_P(Divided, ForgettingLeavesWhatWouldBeThereHadTheTextNeverBeenRead) {
   learn_text(*fixture.model, others_left, "c", c, 300, {});
   learn_text(*fixture.model, left, "a", a, 500, {});
   merge(*fixture.ctx, left, others_left);
-  EXPECT_TRUE(same_bits(without_text(*fixture.model, merged, 1, {}).store, left.store));
+  EXPECT_TRUE(same_bits(memory_without_text(*fixture.model, merged, 1, {}).store, left.store));
 }
 
 TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
@@ -342,23 +342,23 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   refine(*fixture.model, without, {});
   learn_text(*fixture.model, without, "c", c, 300, {});
   std::int64_t last = 0, total = 0;
-  EXPECT_TRUE(same(without_text(*fixture.model, all, 1,
-                                [&](std::int64_t done, std::int64_t of) {
-                                  EXPECT_GT(done, last);
-                                  last = done;
-                                  total = of;
-                                }),
+  EXPECT_TRUE(same(memory_without_text(*fixture.model, all, 1,
+                                       [&](std::int64_t done, std::int64_t of) {
+                                         EXPECT_GT(done, last);
+                                         last = done;
+                                         total = of;
+                                       }),
                    without));
   EXPECT_EQ(last, total);
   // Nor would a text that it never read have caused a refinement.
   refine(*fixture.model, all, {});
-  EXPECT_TRUE(same(without_text(*fixture.model, all, 2, {}), resumed));
+  EXPECT_TRUE(same(memory_without_text(*fixture.model, all, 2, {}), resumed));
   Memory only = fixture.memory(small_settings());
   learn_text(*fixture.model, only, "c", c, 300, {});
   refine(*fixture.model, only, {});
   total = last = 0;
-  const Memory without_both = without_text(*fixture.model, without_text(*fixture.model, all, 0, {}), 0,
-                                           [&](std::int64_t done, std::int64_t of) { last = done, total = of; });
+  const Memory without_both = memory_without_text(*fixture.model, memory_without_text(*fixture.model, all, 0, {}), 0,
+                                                  [&](std::int64_t done, std::int64_t of) { last = done, total = of; });
   EXPECT_TRUE(same(without_both, only));
   EXPECT_EQ(last, 2 * 299);
   EXPECT_EQ(last, total);
@@ -480,7 +480,7 @@ TEST(MemoryFile, ALinkLeadsToWhatIsWritten) {
   fs::create_symlink("disk/real", folder.file("near"));
   fs::create_symlink("near", folder.file("m"));
   learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
-  MemoryKeeper keeper(folder.file("m"));
+  MemorySaver keeper(folder.file("m"));
   keeper.save(memory);
   keeper.save(memory);
   EXPECT_TRUE(fs::is_symlink(folder.file("m")));

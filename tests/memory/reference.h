@@ -14,7 +14,7 @@ namespace some::test {
 
 using Row = std::vector<double>;
 
-struct PlainMemory {
+struct ReferenceMemory {
   MemorySettings settings;
   Row mean;
   std::vector<Row> keys;
@@ -22,7 +22,7 @@ struct PlainMemory {
   Row usage, weights;
   std::vector<Row> centres;  // centroids of the active partitions: sums of their queries
 
-  PlainMemory(const MemorySettings& how, Row middle) : settings(how), mean(std::move(middle)) {
+  ReferenceMemory(const MemorySettings& how, Row middle) : settings(how), mean(std::move(middle)) {
     const auto slots = static_cast<std::size_t>(settings.slots);
     keys.assign(slots, Row(mean.size(), 0.0));
     held.assign(slots, {});
@@ -128,7 +128,7 @@ struct PlainMemory {
       double answer = 0;
       for (const double sharpness : settings.sharpness) {
         const double memory = said(q, targets[t], sharpness);
-        for (const double share : share_list) {
+        for (const double share : mixture_shares) {
           parts.push_back(weights[parts.size()] * ((1 - share) * std::exp(-nll[t]) + share * memory));
           answer += parts.back();
         }
@@ -194,7 +194,7 @@ struct PlainMemory {
       births.push_back(j);
       taken.emplace_back(best / partition_size(), misses[j].first);
     }
-    if (settings.inherit) pass_on(order);
+    if (settings.inherit) merge_evicted(order);
     for (std::size_t i = 0; i < order.size(); ++i) {
       keys[order[i]] = misses[births[i]].first;
       held[order[i]] = {{misses[births[i]].second, 1.0}};
@@ -209,7 +209,7 @@ struct PlainMemory {
   // One refinement pass: assigns every position to its best slot, and rebuilds slots from their positions.
   void refine(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
     const Row n = counts();
-    PlainMemory fresh(settings, mean);
+    ReferenceMemory fresh(settings, mean);
     fresh.centres.assign(centres.size(), Row(mean.size(), 0.0));
     for (std::size_t w = 0; w < states.size(); ++w) {
       for (std::size_t t = 0; t < states[w].size(); ++t) {
@@ -310,7 +310,7 @@ struct PlainMemory {
   }
 
   // Merges the content of evicted slots into the nearest of the remaining ones.
-  void pass_on(const std::vector<std::size_t>& giving_way) {
+  void merge_evicted(const std::vector<std::size_t>& giving_way) {
     std::vector<std::vector<std::size_t>> left(keys.size());
     for (const std::size_t slot : giving_way) {
       if (!(count(slot) > 0)) continue;

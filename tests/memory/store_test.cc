@@ -38,7 +38,7 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
   const StoreCase& one = GetParam();
   for (const char* precision : {"f64", "fp32"}) {
     const double tolerance = std::string(precision) == "f64" ? 1e-11 : 2e-5;
-    PlainMemory plain(one.settings, mean_of(one.shape));
+    ReferenceMemory plain(one.settings, mean_of(one.shape));
     int number = 0;
     run_case(one, precision, [&](const Window& window, const Outcome& outcome, const Store& store) {
       SCOPED_TRACE(testing::Message() << precision << " window " << number++);
@@ -68,8 +68,8 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
     states.push_back(window.states);
     targets.push_back(window.targets);
   }
-  std::vector<PlainMemory> rounds;  // expected values
-  PlainMemory plain(one.settings, mean_of(one.shape));
+  std::vector<ReferenceMemory> rounds;  // expected values
+  ReferenceMemory plain(one.settings, mean_of(one.shape));
   for (const Window& window : stream) plain.learn(window.states, window.targets);
   for (int round = 0; round < 2; ++round) {
     plain.refine(states, targets);
@@ -80,9 +80,9 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
     auto ctx = make_context("cpu", precision);
     Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
     for (const Window& window : stream) read_window(*ctx, one.settings, store, window, 0);
-    for (const PlainMemory& wanted : rounds) {
+    for (const ReferenceMemory& wanted : rounds) {
       SCOPED_TRACE(testing::Message() << precision << " round " << &wanted - rounds.data());
-      settle_store(*ctx, one.settings, stream, store);
+      refine_store(*ctx, one.settings, stream, store);
       ASSERT_EQ(read_vector(store.values), wanted.values());
       EXPECT_EQ(read_vector(store.entry_counts_or_totals()), wanted.entry_counts());
       EXPECT_EQ(read_vector(store.counts), wanted.counts());
@@ -116,7 +116,7 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
       all.insert(all.end(), outcome.nll.begin(), outcome.nll.end());
     }
     stores.push_back(store);
-    settle_store(*ctx, one.settings, make_stream(one.shape, 3), store);
+    refine_store(*ctx, one.settings, make_stream(one.shape, 3), store);
     settled.push_back(store);
     losses.push_back(all);
   }

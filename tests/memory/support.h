@@ -33,7 +33,7 @@ inline std::vector<Window> make_stream(const StreamShape& shape, std::uint64_t s
   for (int k = 0; k < shape.kinds; ++k) {
     Row place;
     for (int c = 0; c < shape.d; ++c) place.push_back(stream.normal(next++));
-    places.push_back(PlainMemory::normalized(place));
+    places.push_back(ReferenceMemory::normalized(place));
   }
   std::vector<Window> windows;
   for (int w = 0; w < shape.windows; ++w) {
@@ -96,7 +96,7 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
 }
 
 // One refinement pass, like refine() of memory/reader.h.
-inline void settle_store(Context& ctx, const MemorySettings& settings, const std::vector<Window>& stream,
+inline void refine_store(Context& ctx, const MemorySettings& settings, const std::vector<Window>& stream,
                          Store& store) {
   Store draft = make_store(ctx, settings, store.mean);
   std::int64_t first_place = 0;

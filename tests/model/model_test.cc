@@ -451,8 +451,8 @@ TEST(ModelParameters, ReadoutsThatBeginSilent) {
       {"output_proj.weight",
        {"linear", [](ModelConfig& c) { c.output_proj = OutputProj::linear, c.output_proj_init = OutputInit::zero; }}},
       {"output_proj.weight", {"features", [](ModelConfig& c) {
-                            c.output_proj = OutputProj::features, c.output_proj_init = OutputInit::zero;
-                          }}}};
+                                c.output_proj = OutputProj::features, c.output_proj_init = OutputInit::zero;
+                              }}}};
   for (const auto& [name, variant] : silent) {
     SCOPED_TRACE(variant.name);
     ModelConfig config = small_config();

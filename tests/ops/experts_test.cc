@@ -251,8 +251,8 @@ OpCase sum_case(std::int64_t tokens, std::int64_t width, std::int64_t k) {
     const Tensor given = lab.compute(in.at("rows")), gates = lab.master(in.at("gates")),
                  place = lab.whole(in.at("place"));
     Tensor weighted = lab.new_compute({tokens, width}), added = lab.compute(in.at("y"));
-    sum_choices(lab.context(), given, place, &gates, Into::overwrite, weighted);
-    sum_choices(lab.context(), given, place, nullptr, Into::add, added);
+    combine_rows(lab.context(), given, place, &gates, Into::overwrite, weighted);
+    combine_rows(lab.context(), given, place, nullptr, Into::add, added);
     return Arrays{{"weighted", read(weighted)}, {"added", read(added)}};
   };
   one.reference = [=](const Arrays& in) {

@@ -54,7 +54,7 @@ TEST(Gemm, EveryPathMatchesPlainLoops) {
       SCOPED_TRACE(fmt::format("{}x{}x{} mode {}", s.m, s.n, s.k, mode));
       const auto serial = [](const auto& product) { cpu::gemm_serial(product); };
       const auto parallel = [&](const auto& product) { cpu::gemm(threads, product); };
-      const auto own = [](const auto& product) { cpu::gemm_own(product); };
+      const auto own = [](const auto& product) { cpu::native_gemm(product); };
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, serial), 2e-6);
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, parallel), 2e-6);
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, own), 2e-6);
@@ -79,33 +79,33 @@ TEST(Gemm, TilesCoverTheResultOnce) {
 TEST(Gemm, SaysWhatItUses) {
   Threads threads;
   EXPECT_FALSE(cpu::gemm_description().empty());
-  EXPECT_GT(cpu::machine_gemm_rate(threads, 64, 64, 64, 0.0), 0.0);
+  EXPECT_GT(cpu::peak_gemm_rate(threads, 64, 64, 64, 0.0), 0.0);
 }
 
 TEST(Math, ExponentialInFloat) {
   double worst = 0;
   for (float x = -87.0f; x < 88.0f; x += 0.00731f) {
     const double exact = std::exp(static_cast<double>(x));
-    worst = std::max(worst, std::fabs(cpu::exp_of(x) - exact) / exact);
+    worst = std::max(worst, std::fabs(cpu::fast_exp(x) - exact) / exact);
   }
   EXPECT_LE(worst, 2.5e-7);
-  EXPECT_EQ(cpu::exp_of(0.0f), 1.0f);
-  EXPECT_EQ(cpu::exp_of(-200.0f), 0.0f);
-  EXPECT_EQ(cpu::exp_of(-std::numeric_limits<float>::infinity()), 0.0f);
-  EXPECT_TRUE(std::isnan(cpu::exp_of(std::numeric_limits<float>::quiet_NaN())));
+  EXPECT_EQ(cpu::fast_exp(0.0f), 1.0f);
+  EXPECT_EQ(cpu::fast_exp(-200.0f), 0.0f);
+  EXPECT_EQ(cpu::fast_exp(-std::numeric_limits<float>::infinity()), 0.0f);
+  EXPECT_TRUE(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
 TEST(Math, NormalLawInFloat) {
   double worst_cumulative = 0, worst_density = 0;
   for (float x = -12.0f; x < 12.0f; x += 0.00037f) {
-    const cpu::NormalLaw<float> fast = cpu::normal_law(x);
-    const cpu::NormalLaw<double> exact = cpu::normal_law(static_cast<double>(x));
+    const cpu::NormalDistribution<float> fast = cpu::normal_distribution(x);
+    const cpu::NormalDistribution<double> exact = cpu::normal_distribution(static_cast<double>(x));
     worst_cumulative = std::max(worst_cumulative, std::fabs(fast.cumulative - exact.cumulative));
     worst_density = std::max(worst_density, std::fabs(fast.density - exact.density));
   }
   EXPECT_LE(worst_cumulative, 2e-7);
   EXPECT_LE(worst_density, 2e-7);
-  EXPECT_TRUE(std::isnan(cpu::normal_law(std::numeric_limits<float>::quiet_NaN()).cumulative));
+  EXPECT_TRUE(std::isnan(cpu::normal_distribution(std::numeric_limits<float>::quiet_NaN()).cumulative));
 }
 
 TEST(Devices, TheCpuRefusesBfloat16Arithmetic) {

@@ -399,14 +399,14 @@ OpCase random_choice_case(std::int64_t tokens, int experts, int k) {
   one.inputs = [=] { return Arrays{{"tokens", whole_numbers({tokens}, "tokens", 50)}}; };
   one.run = [=](Lab& lab, const Arrays& in) {
     Tensor indices = lab.new_whole({tokens, k});
-    random_choice(lab.context(), lab.whole(in.at("tokens")), experts, 5, 2, indices);
+    hash_routing(lab.context(), lab.whole(in.at("tokens")), experts, 5, 2, indices);
     return Arrays{{"indices", read(indices)}};
   };
   one.reference = [=](const Arrays& in) {
     Array indices = zeros({tokens, k});
     std::vector<std::int32_t> chosen(static_cast<std::size_t>(k));
     for (std::int64_t t = 0; t < tokens; ++t) {
-      choose_experts(5, 2, static_cast<std::int32_t>(in.at("tokens")[t]), experts, k, chosen.data());
+      hash_route_token(5, 2, static_cast<std::int32_t>(in.at("tokens")[t]), experts, k, chosen.data());
       std::copy(chosen.begin(), chosen.end(), indices.values.begin() + t * k);
     }
     return Arrays{{"indices", indices}};
@@ -572,7 +572,7 @@ TEST(RandomChoice, DistinctAndSpreadEvenly) {
   std::vector<int> first(experts), any(experts);
   for (int token = 0; token < ids; ++token) {
     std::int32_t chosen[k];
-    choose_experts(3, 1, token, experts, k, chosen);
+    hash_route_token(3, 1, token, experts, k, chosen);
     EXPECT_EQ(std::set<int>(chosen, chosen + k).size(), static_cast<std::size_t>(k));
     ++first[static_cast<std::size_t>(chosen[0])];
     for (const int e : chosen) ++any[static_cast<std::size_t>(e)];
@@ -582,10 +582,10 @@ TEST(RandomChoice, DistinctAndSpreadEvenly) {
     EXPECT_NEAR(any[static_cast<std::size_t>(e)], ids * k / experts, 180);
   }
   std::int32_t other_layer[k], other_seed[k], same[k], again[k];
-  choose_experts(3, 2, 0, experts, k, other_layer);
-  choose_experts(4, 1, 0, experts, k, other_seed);
-  choose_experts(3, 1, 0, experts, k, same);
-  choose_experts(3, 1, 0, experts, k, again);
+  hash_route_token(3, 2, 0, experts, k, other_layer);
+  hash_route_token(4, 1, 0, experts, k, other_seed);
+  hash_route_token(3, 1, 0, experts, k, same);
+  hash_route_token(3, 1, 0, experts, k, again);
   EXPECT_TRUE(std::equal(same, same + k, again));
   EXPECT_FALSE(std::equal(same, same + k, other_layer) && std::equal(same, same + k, other_seed));
 }

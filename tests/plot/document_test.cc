@@ -72,7 +72,7 @@ TEST(DocumentText, DataCannotEndTheirScript) {
 }
 
 TEST(DocumentText, MarksBecomeStyles) {
-  const Text text = marked_text("a `b*` **c** ** d ` e");
+  const Text text = parse_marks("a `b*` **c** ** d ` e");
   ASSERT_EQ(text.spans.size(), 5U);
   EXPECT_EQ(text.spans[1].style, Span::Style::code);
   EXPECT_EQ(text.spans[1].text, "b*");
@@ -90,11 +90,11 @@ TEST(DocumentText, AViewHasItsPlaceAndItsData) {
 }
 
 TEST(DocumentText, SmallBars) {
-  EXPECT_EQ(small_bars({0, 7, 3.5}), "▁█▅");
-  EXPECT_EQ(small_bars({2, 2}), "▁▁");
-  EXPECT_EQ(small_bars({1, std::nan(""), 2}), "▁ █");
-  EXPECT_EQ(small_bars({}), "");
-  EXPECT_EQ(small_bars(std::vector<double>(1000, 1.0), 3), "▁▁▁");
+  EXPECT_EQ(sparkline({0, 7, 3.5}), "▁█▅");
+  EXPECT_EQ(sparkline({2, 2}), "▁▁");
+  EXPECT_EQ(sparkline({1, std::nan(""), 2}), "▁ █");
+  EXPECT_EQ(sparkline({}), "");
+  EXPECT_EQ(sparkline(std::vector<double>(1000, 1.0), 3), "▁▁▁");
 }
 
 }  // namespace

@@ -91,14 +91,14 @@ TEST(Arena, ScopeAcrossBlocksKeepsWhatStoodBefore) {
 }
 
 TEST(Device, NamesAreReadWholeOrNotAtAll) {
-  EXPECT_EQ(device_named("cpu")->kind, DeviceKind::cpu);
-  EXPECT_EQ(device_named("cuda")->kind, DeviceKind::cuda);
-  EXPECT_EQ(device_named("cuda")->index, 0);
-  EXPECT_EQ(device_named("cuda:0")->kind, DeviceKind::cuda);
-  EXPECT_EQ(device_named("cuda:13")->index, 13);
+  EXPECT_EQ(parse_device_name("cpu")->kind, DeviceKind::cpu);
+  EXPECT_EQ(parse_device_name("cuda")->kind, DeviceKind::cuda);
+  EXPECT_EQ(parse_device_name("cuda")->index, 0);
+  EXPECT_EQ(parse_device_name("cuda:0")->kind, DeviceKind::cuda);
+  EXPECT_EQ(parse_device_name("cuda:13")->index, 13);
   for (const std::string wrong : {"", "auto", "tpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda: 1", "cuda:N",
                                   "cuda:99999999999", "cpu:0", "CUDA"}) {
-    EXPECT_FALSE(device_named(wrong)) << wrong;
+    EXPECT_FALSE(parse_device_name(wrong)) << wrong;
     if (wrong != "auto") {
       EXPECT_THROW(choose_device(wrong), Error) << wrong;
     }
@@ -113,15 +113,15 @@ TEST(Machine, WhatIsChosenIsWrittenAsItWasRead) {
   EXPECT_EQ(device_choice("cuda"), (DeviceChoice{Kind::cuda, std::nullopt}));
   EXPECT_EQ(device_choice("auto"), DeviceChoice{});
   EXPECT_THROW(device_choice("tpu"), Error);
-  EXPECT_FALSE(find_device_choice("CUDA"));
+  EXPECT_FALSE(parse_device_choice("CUDA"));
   const std::vector<std::string> names = precision_choices();
   for (std::size_t i = 0; i < names.size(); ++i) EXPECT_EQ(precision_choice(names[i]), static_cast<PrecisionChoice>(i));
   EXPECT_THROW(precision_choice("int8"), Error);
-  EXPECT_FALSE(said_precision(""));
-  EXPECT_EQ(said_precision("bf16"), PrecisionChoice::bf16);
-  EXPECT_EQ(chosen_precision(PrecisionChoice::automatic, DeviceKind::cuda), Precision::bf16);
-  EXPECT_EQ(chosen_precision(PrecisionChoice::automatic, DeviceKind::cpu), Precision::fp32);
-  EXPECT_EQ(chosen_precision(PrecisionChoice::f64, DeviceKind::cpu), Precision::f64);
+  EXPECT_FALSE(parse_optional_precision(""));
+  EXPECT_EQ(parse_optional_precision("bf16"), PrecisionChoice::bf16);
+  EXPECT_EQ(resolve_precision(PrecisionChoice::automatic, DeviceKind::cuda), Precision::bf16);
+  EXPECT_EQ(resolve_precision(PrecisionChoice::automatic, DeviceKind::cpu), Precision::fp32);
+  EXPECT_EQ(resolve_precision(PrecisionChoice::f64, DeviceKind::cpu), Precision::f64);
 }
 
 TEST(Context, RefusesWhatADeviceCannotDo) {

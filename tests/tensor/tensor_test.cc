@@ -110,7 +110,7 @@ TEST(BFloat16, RoundsToNearestEven) {
 
 TEST(Device, NoCudaSaysSoOrWorks) {
   if (cuda::available()) {
-    const Device gpu(cuda::open(cuda::first_usable())), twin(cuda::open(cuda::first_usable()));
+    const Device gpu(cuda::open(cuda::first_usable_gpu())), twin(cuda::open(cuda::first_usable_gpu()));
     const Tensor there = Tensor::zeros({5}, DType::f32, gpu);
     EXPECT_NE(gpu, twin);
     EXPECT_EQ(there.to(twin).to(Device::cpu).data<float>()[4], 0.0f);

@@ -45,7 +45,7 @@ TEST_F(Corpus, EmptyStoriesAreCountedAndLeftOut) {
   EXPECT_FALSE(reader.next(story));
   EXPECT_FALSE(reader.next(story));
   EXPECT_EQ(reader.stories(), 2u);
-  EXPECT_EQ(reader.empty_stories(), 3u);
+  EXPECT_EQ(reader.empty_documents(), 3u);
   EXPECT_EQ(reader.bytes(), 2u);
 }
 
@@ -201,7 +201,7 @@ TEST_F(Corpus, TinyStories) {
     ASSERT_NE(story.back(), '\n');
   }
   EXPECT_EQ(reader.stories(), 20000u);
-  EXPECT_EQ(reader.empty_stories(), 0u);
+  EXPECT_EQ(reader.empty_documents(), 0u);
 }
 
 }  // namespace

@@ -251,7 +251,8 @@ TEST(Stories, ArticlesFitTheNextWord) {
 TEST(Stories, TheHeroIsThereAtTheStartAndAtTheEnd) {
   std::map<std::string, int> plots;
   for (std::uint64_t i = 0; i < kCount; ++i) {
-    const telling::Tale tale = telling::built_in_stories().tell(0, random_stream(3, "hero " + std::to_string(i)));
+    const telling::GeneratedStory tale =
+        telling::built_in_stories().tell(0, random_stream(3, "hero " + std::to_string(i)));
     ++plots[tale.plot];
     const std::size_t first = tale.text.find("\n\n");
     const std::size_t last = tale.text.rfind("\n\n");

@@ -13,7 +13,7 @@
 namespace some::telling {
 namespace {
 
-Tale tell(std::string_view text, std::string_view stream = "test") {
+GeneratedStory tell(std::string_view text, std::string_view stream = "test") {
   const EmbeddedFile files[] = {{"test.txt", text}};
   return StoryScript(files).tell(0, random_stream(1, std::string(stream)));
 }

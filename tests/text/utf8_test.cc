@@ -21,7 +21,7 @@ TEST(Utf8, AcceptsEveryCodePointAndNothingElse) {
     ASSERT_EQ(point.length, one.size());
     text += one;
   }
-  EXPECT_FALSE(first_bad_utf8(text));
+  EXPECT_FALSE(find_invalid_utf8(text));
 }
 
 TEST(Utf8, FindsTheFirstBadByte) {
@@ -42,14 +42,14 @@ TEST(Utf8, FindsTheFirstBadByte) {
       "\xE2\x28\xA1",      // broken inside
   };
   for (const std::string& bytes : bad) {
-    EXPECT_EQ(first_bad_utf8(before + bytes), before.size());
-    EXPECT_EQ(first_bad_utf8(before + bytes + " and more text behind it"), before.size());
-    EXPECT_EQ(first_bad_utf8(bytes), 0u);
-    EXPECT_EQ(decode_utf8(bytes.data(), bytes.data() + bytes.size()).value, bad_byte);
+    EXPECT_EQ(find_invalid_utf8(before + bytes), before.size());
+    EXPECT_EQ(find_invalid_utf8(before + bytes + " and more text behind it"), before.size());
+    EXPECT_EQ(find_invalid_utf8(bytes), 0u);
+    EXPECT_EQ(decode_utf8(bytes.data(), bytes.data() + bytes.size()).value, invalid_byte);
   }
-  EXPECT_FALSE(first_bad_utf8(before));
-  EXPECT_FALSE(first_bad_utf8(""));
-  EXPECT_FALSE(first_bad_utf8(std::string_view("\0", 1)));
+  EXPECT_FALSE(find_invalid_utf8(before));
+  EXPECT_FALSE(find_invalid_utf8(""));
+  EXPECT_FALSE(find_invalid_utf8(std::string_view("\0", 1)));
 }
 
 TEST(Utf8, Classes) {

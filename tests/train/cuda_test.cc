@@ -145,7 +145,8 @@ INSTANTIATE_TEST_SUITE_P(
                     [](ModelConfig& c) { c.output_proj = OutputProj::modulated, c.conv = 3, c.query_dim = 16; }, true},
         StepVariant{"modulated_listen",
                     [](ModelConfig& c) {
-                      c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::additive, c.token_shift = 3;
+                      c.output_proj = OutputProj::modulated, c.modulation = ModulationPlace::additive,
+                      c.token_shift = 3;
                     },
                     true},
         StepVariant{"dense_look_back", [](ModelConfig& c) { c.ffn = Ffn::dense, c.conv = 3; }, true},

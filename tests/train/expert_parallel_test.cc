@@ -194,7 +194,8 @@ TEST(Spread, EachRankHoldsItsPartOfTheLibrary) {
 
 TEST(Spread, WhatCannotBeIsRefused) {
   const auto error = [](int ranks, const std::vector<std::string>& overrides) {
-    return error_in([&] { check_shares(ranks, parse_recipe("[train]\naccumulate = 8\n", "test recipe", overrides)); });
+    return error_in(
+        [&] { check_rank_shares(ranks, parse_recipe("[train]\naccumulate = 8\n", "test recipe", overrides)); });
   };
   EXPECT_FALSE(error(2, {"train.expert_ranks=2"}));
   EXPECT_FALSE(error(8, {"train.expert_ranks=4"}));

@@ -209,7 +209,7 @@ TEST(Trainer, ARunThatIsTrainedIsLeftAloneByOthers) {
   bool refused = false;
   hooks.step = [&](const TrainProgress& progress) {
     if (progress.step != 3) return;
-    EXPECT_THROW(resume_run(folder / "run", {}, {}), RunTaken);
+    EXPECT_THROW(resume_run(folder / "run", {}, {}), RunLocked);
     refused = true;
   };
   start_run(recipe(), folder / "run", hooks);

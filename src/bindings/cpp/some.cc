@@ -70,9 +70,9 @@ struct Run::Inside {
 
 Run::Run(const std::string& folder, const RunOptions& options) {
   inside_ = told([&] {
-    return std::make_unique<Inside>(
-        Inside{open_run(folder, {options.checkpoint, device_choice(options.device), said_precision(options.precision),
-                                 make_host(options.threads, log_of(options.log))})});
+    return std::make_unique<Inside>(Inside{open_run(
+        folder, {options.checkpoint, device_choice(options.device), parse_optional_precision(options.precision),
+                 make_host(options.threads, log_of(options.log))})});
   });
 }
 Run::~Run() = default;
@@ -131,7 +131,7 @@ WrittenText Run::generate(const std::string& prompt, const WriteOptions& options
 
 MeasuredLoss Run::evaluate(const std::string& data, std::int64_t documents) {
   return told([&] {
-    const StudyText text = study_text(inside_->run, data, documents);
+    const AnalysisText text = load_analysis_text(inside_->run, data, documents);
     EvaluateOptions how = evaluate_options(inside_->run.recipe, inside_->run.tokenizer);
     how.stories = documents;
     return measured(some::evaluate(*inside_->run.model, text.data, how));

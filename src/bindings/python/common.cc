@@ -16,11 +16,11 @@ std::shared_ptr<py::object> shared(py::object object) {
 }
 
 // The innermost scope of this thread.
-thread_local Working* working = nullptr;
+thread_local LibraryScope* working = nullptr;
 
 }  // namespace
 
-Working::Working() : outer_(working) {
+LibraryScope::LibraryScope() : outer_(working) {
   sigset_t held;
   sigfillset(&held);
   // Synchronous faults must not be blocked.
@@ -29,14 +29,14 @@ Working::Working() : outer_(working) {
   working = this;
 }
 
-Working::~Working() {
+LibraryScope::~LibraryScope() {
   working = outer_;
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-AtRest::AtRest() { pthread_sigmask(SIG_SETMASK, working != nullptr ? &working->before_ : nullptr, &before_); }
+PythonScope::PythonScope() { pthread_sigmask(SIG_SETMASK, working != nullptr ? &working->before_ : nullptr, &before_); }
 
-AtRest::~AtRest() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+PythonScope::~PythonScope() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
 py::object to_python(const nlohmann::json& value) {
   using Kind = nlohmann::json::value_t;
@@ -132,7 +132,7 @@ Callback::Callback(py::object callable) {
 }
 
 void Callback::operator()(Interrupt& interrupt, const nlohmann::json& argument) const {
-  const AtRest pause;
+  const PythonScope pause;
   try {
     (*callable_)(to_python(argument));
   } catch (py::error_already_set& error) {
@@ -145,7 +145,7 @@ bool Interrupt::asked() {
   const auto now = std::chrono::steady_clock::now();
   if (now - last_ < std::chrono::milliseconds(50)) return false;
   last_ = now;
-  const AtRest pause;
+  const PythonScope pause;
   if (PyErr_CheckSignals() != 0) {
     py::error_already_set error;
     keep(error);

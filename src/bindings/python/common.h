@@ -26,26 +26,26 @@ namespace py = pybind11;
 
 // Scope in which the library works: releases the GIL, and blocks signals in this thread and in threads that it starts.
 // Other Python threads may still receive them.
-class Working {
+class LibraryScope {
  public:
-  Working();
-  ~Working();
-  Working(const Working&) = delete;
-  Working& operator=(const Working&) = delete;
+  LibraryScope();
+  ~LibraryScope();
+  LibraryScope(const LibraryScope&) = delete;
+  LibraryScope& operator=(const LibraryScope&) = delete;
 
  private:
-  friend class AtRest;
+  friend class PythonScope;
   py::gil_scoped_release free_;
   sigset_t before_;
-  Working* outer_;
+  LibraryScope* outer_;
 };
 // Scope nested inside Working: unblocks signals and acquires the GIL.
-class AtRest {
+class PythonScope {
  public:
-  AtRest();
-  ~AtRest();
-  AtRest(const AtRest&) = delete;
-  AtRest& operator=(const AtRest&) = delete;
+  PythonScope();
+  ~PythonScope();
+  PythonScope(const PythonScope&) = delete;
+  PythonScope& operator=(const PythonScope&) = delete;
 
  private:
   sigset_t before_;
@@ -95,12 +95,12 @@ class Interrupt {
 // mutex is locked, so a thread that holds the mutex can always acquire the GIL (no deadlock).
 template <typename Body>
 decltype(auto) work(Body&& body) {
-  const Working now;
+  const LibraryScope now;
   return body();
 }
 template <typename Body>
 decltype(auto) work(std::recursive_mutex& held, Body&& body) {
-  const Working now;
+  const LibraryScope now;
   const std::lock_guard lock(held);
   return body();
 }

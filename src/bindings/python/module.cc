@@ -43,7 +43,7 @@ void add_errors(py::module_& module) {
 
 py::list runs(const std::string& folder) {
   py::list out;
-  for (const FoundRun& found : find_runs(folder, python_log())) {
+  for (const RunListEntry& found : find_runs(folder, python_log())) {
     const RunHistory history = read_history(found, python_log());
     nlohmann::json one{{"name", found.name},
                        {"folder", found.folder},

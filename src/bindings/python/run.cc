@@ -42,24 +42,24 @@ Batch batch_of(const std::vector<Ids>& rows) {
 // A memory setting accepted by `read`, by its name in Python.
 struct MemorySetting {
   const char* name;
-  void (*set)(MemoryChoices& choices, py::handle value);
+  void (*set)(MemoryOverrides& choices, py::handle value);
 };
 const MemorySetting memory_settings[] = {
-    {"slots", [](MemoryChoices& to, py::handle value) { to.slots = value.cast<std::int64_t>(); }},
-    {"window", [](MemoryChoices& to, py::handle value) { to.window = value.cast<std::int64_t>(); }},
-    {"match", [](MemoryChoices& to, py::handle value) { to.match = value.cast<double>(); }},
-    {"decay", [](MemoryChoices& to, py::handle value) { to.decay = value.cast<double>(); }},
-    {"share", [](MemoryChoices& to, py::handle value) { to.share = value.cast<double>(); }},
-    {"sharpness", [](MemoryChoices& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
-    {"values", [](MemoryChoices& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
-    {"inherit", [](MemoryChoices& to, py::handle value) { to.inherit = value.cast<bool>(); }},
-    {"parts", [](MemoryChoices& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
-    {"look", [](MemoryChoices& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
-    {"documents", [](MemoryChoices& to, py::handle value) { to.documents = value.cast<bool>(); }},
+    {"slots", [](MemoryOverrides& to, py::handle value) { to.slots = value.cast<std::int64_t>(); }},
+    {"window", [](MemoryOverrides& to, py::handle value) { to.window = value.cast<std::int64_t>(); }},
+    {"match", [](MemoryOverrides& to, py::handle value) { to.match = value.cast<double>(); }},
+    {"decay", [](MemoryOverrides& to, py::handle value) { to.decay = value.cast<double>(); }},
+    {"share", [](MemoryOverrides& to, py::handle value) { to.share = value.cast<double>(); }},
+    {"sharpness", [](MemoryOverrides& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
+    {"values", [](MemoryOverrides& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
+    {"inherit", [](MemoryOverrides& to, py::handle value) { to.inherit = value.cast<bool>(); }},
+    {"parts", [](MemoryOverrides& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
+    {"look", [](MemoryOverrides& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
+    {"documents", [](MemoryOverrides& to, py::handle value) { to.documents = value.cast<bool>(); }},
 };
 
-MemoryChoices choices_from(const py::dict& settings) {
-  MemoryChoices choices;
+MemoryOverrides choices_from(const py::dict& settings) {
+  MemoryOverrides choices;
   for (const auto& [key, value] : settings) {
     const auto name = py::str(key).cast<std::string>();
     const auto found = std::find_if(std::begin(memory_settings), std::end(memory_settings),
@@ -85,7 +85,9 @@ class Run {
   Run(const std::string& folder, const std::string& checkpoint, const std::string& device, const std::string& precision,
       int threads) {
     const Host host = python_host(threads);
-    work([&] { run_.emplace(open_run(folder, {checkpoint, device_choice(device), said_precision(precision), host})); });
+    work([&] {
+      run_.emplace(open_run(folder, {checkpoint, device_choice(device), parse_optional_precision(precision), host}));
+    });
   }
 
   std::string folder() const { return run_->paths.folder; }
@@ -162,13 +164,13 @@ class Run {
 
   py::object evaluate(const std::string& data, std::int64_t stories, const std::optional<std::string>& memory) {
     return to_python(with([&] {
-      const StudyText text = study_text(*run_, data, stories);
+      const AnalysisText text = load_analysis_text(*run_, data, stories);
       EvaluateOptions how = evaluate_options(run_->recipe, run_->tokenizer);
       how.stories = stories;
       std::optional<Memory> knows;
       if (memory) {
         how.memory = &knows.emplace(open_memory(*run_, *memory));
-        warn_of_known(*run_, *knows, text.data, stories, text.source);
+        warn_about_overlap(*run_, *knows, text.data, stories, text.source);
       }
       const Evaluation evaluation = some::evaluate(*run_->model, text.data, how);
       nlohmann::json out = to_json(evaluation, how);

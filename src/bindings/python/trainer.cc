@@ -109,7 +109,7 @@ class PyTrainer {
     const TrainHooks hooks = make_hooks();
     return to_python(with([&](Trainer& t) {
       TrainResult result = t.run();
-      remember_result(result, t.folder(), changes_, hooks);
+      build_requested_memory(result, t.folder(), changes_, hooks);
       return result_json(result);
     }));
   }

@@ -19,7 +19,7 @@ struct AdaptFlags {
   ModelFlags model;
   AdaptOptions adapt;
   std::string svg, html;
-  WaysOptions ways;
+  AdaptMethodsOptions ways;
   bool compare = false;
   bool json = false;
 };
@@ -30,18 +30,18 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
     bad_input(Code::option_conflict,
               "{} goes through every way of learning: --rules, --frozen, --out and --svg do not go with it",
               "--compare");
-  WaysOptions ways = options.ways;
+  AdaptMethodsOptions ways = options.ways;
   ways.data = options.adapt.data;
   if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
   ways.progress = options.adapt.progress;
-  const WaysReport report = compare_ways(run, ways);
-  if (!options.html.empty()) write_file_atomic(options.html, ways_page(report, run));
+  const AdaptMethodsReport report = compare_adapt_methods(run, ways);
+  if (!options.html.empty()) write_file_atomic(options.html, adapt_methods_page(report, run));
   if (options.json) return print_json(to_json(report));
   fmt::print(
       "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before it is learnt from\n\n",
       report.run, report.step, report.data, report.tokens, report.window);
   fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
-  for (const Way& way : report.ways) {
+  for (const AdaptMethod& way : report.ways) {
     fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
                way.loss, way.gain, way.original, way.forgotten, way.seconds, way.times_frozen,
                way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
@@ -140,7 +140,7 @@ void run(AdaptFlags options) {
   if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
     bad_input(Code::option_needs_another, "{}, --memory and --slots go with --compare", "--tokens");
   const AdaptReport report = adapt_run(run, options.adapt);
-  if (!options.svg.empty()) write_output_file(options.svg, adapt_picture(report));
+  if (!options.svg.empty()) write_output_file(options.svg, plot_adaptation(report));
   if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
   if (options.json) {
     print_json(to_json(report));

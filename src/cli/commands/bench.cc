@@ -35,7 +35,7 @@ void run_train(const BenchFlags& options) {
   BenchOptions bench = options.bench;
   bench.group = join_ranks();
   bench.overlap = !options.no_overlap;
-  check_shares(bench.group.size(), recipe);
+  check_rank_shares(bench.group.size(), recipe);
   const BenchResult r = bench_train(recipe, bench, [&](int done, int all) {
     if (!is_terminal() || !bench.group.root()) return;
     redraw(done < all ? fmt::format("step {}/{}", done, all) : std::string());
@@ -66,9 +66,9 @@ void run_train(const BenchFlags& options) {
   }
   fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
   fmt::print("step            {:.2f} ms (spread {:.0f}%)\n", r.step_seconds * 1e3, r.step_spread * 100);
-  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", human_count(r.real_tokens_per_second),
+  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", format_count(r.real_tokens_per_second),
              r.real_share * 100);
-  fmt::print("padded slots/s  {}\n", human_count(r.slots_per_second));
+  fmt::print("padded slots/s  {}\n", format_count(r.slots_per_second));
   fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
              r.operations_per_second / 1e12);
   fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
@@ -77,8 +77,8 @@ void run_train(const BenchFlags& options) {
     fmt::print(
         "ranks           {}; this one sent {} a step: {:.1f}% of the time while it computed, and {:.1f}% in which it "
         "did nothing else\n",
-        r.ranks, human_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
-  fmt::print("memory          {} (predicted {})\n", human_bytes(r.memory_bytes), human_bytes(r.predicted_bytes));
+        r.ranks, format_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
+  fmt::print("memory          {} (predicted {})\n", format_bytes(r.memory_bytes), format_bytes(r.predicted_bytes));
 }
 
 struct RanksFlags {
@@ -95,10 +95,10 @@ void run_ranks(const RanksFlags& options) {
         Code::ranks_unsupported,
         "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
         "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
-  const RanksBench r = bench_ranks(group, device_choice(options.device), options.max_bytes, options.repeats);
+  const CommBenchmark r = bench_comm(group, device_choice(options.device), options.max_bytes, options.repeats);
   if (!group.root()) return;
   if (options.json) {
-    const auto list = [](const std::vector<RanksBench::Measure>& measures) {
+    const auto list = [](const std::vector<CommBenchmark::Measure>& measures) {
       nlohmann::json out = nlohmann::json::array();
       for (const auto& one : measures) out.push_back({{"bytes", one.bytes}, {"seconds", one.seconds}});
       return out;
@@ -115,11 +115,11 @@ void run_ranks(const RanksFlags& options) {
   fmt::print("{} rank{} on {}, {}\n", r.ranks, r.ranks == 1 ? "" : "s", r.device, r.way);
   fmt::print("{:>10}  {:>22}  {:>22}\n", "tensor", "sum over the ranks", "exchange of rows");
   for (std::size_t i = 0; i < r.sums.size(); ++i) {
-    const auto rate = [&](const RanksBench::Measure& one, double sent) {
+    const auto rate = [&](const CommBenchmark::Measure& one, double sent) {
       return fmt::format("{:.1f} us {:>7.2f} GB/s", one.seconds * 1e6, sent / one.seconds / 1e9);
     };
     const auto bytes = static_cast<double>(r.sums[i].bytes);
-    fmt::print("{:>10}  {:>22}  {:>22}\n", human_bytes(bytes), rate(r.sums[i], bytes_of_sum(r.ranks, bytes)),
+    fmt::print("{:>10}  {:>22}  {:>22}\n", format_bytes(bytes), rate(r.sums[i], all_reduce_bytes_sent(r.ranks, bytes)),
                rate(r.exchanges[i], bytes * std::max(0, r.ranks - 1) / r.ranks));
   }
   fmt::print("fitted to the sums: {:.1f} us a message and {:.2f} GB/s\n", r.message_seconds * 1e6,

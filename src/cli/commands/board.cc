@@ -38,7 +38,7 @@ void run(const BoardFlags& options) {
     bad_input(Code::folder_not_found,
               "there is no folder runs here: say where the runs are, some board FOLDER…, or train one first");
   settings.server.host = options.host;
-  settings.server.port = options.port.value_or(usual_port);
+  settings.server.port = options.port.value_or(default_port);
   settings.read_only = options.read_only;
   settings.device = device_choice(options.device);
   settings.threads = options.threads;
@@ -49,7 +49,7 @@ void run(const BoardFlags& options) {
   else
     fmt::print("{}\n", board->address());
   std::fflush(stdout);
-  say_line("the board is open; Ctrl-C ends it");
+  print_line("the board is open; Ctrl-C ends it");
   if (options.open) show_in_browser(board->address());
   while (received_signal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
@@ -76,7 +76,7 @@ void show_in_browser(const std::string& address) {
     posix_spawn_file_actions_addopen(&quiet, descriptor, "/dev/null", O_RDWR, 0);
   pid_t child = 0;
   if (posix_spawnp(&child, arguments[0], &quiet, nullptr, arguments, environ) != 0)
-    say_line("no browser could be opened (xdg-open is not here): open {} yourself", address);
+    print_line("no browser could be opened (xdg-open is not here): open {} yourself", address);
   posix_spawn_file_actions_destroy(&quiet);
 }
 

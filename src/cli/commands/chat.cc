@@ -55,7 +55,8 @@ class Chat {
     options_.stop = [] { return interrupted(); };
     if (memory_file_.empty()) return;
     keeper_.emplace(memory_file_);
-    memory_ = learn_ ? memory_to_teach(run_, memory_file_, usual_settings(run_)) : open_memory(run_, memory_file_);
+    memory_ = learn_ ? open_or_create_memory(run_, memory_file_, default_memory_settings(run_))
+                     : open_memory(run_, memory_file_);
     options_.memory = &*memory_;
   }
 
@@ -68,15 +69,15 @@ class Chat {
           run_.paths.folder, run_.step);
     }
     for (std::string line;;) {
-      const LineEditor::Got got = editor.read("> ", line);
-      if (got == LineEditor::Got::end) break;
-      if (got == LineEditor::Got::interrupted) continue;
+      const LineEditor::ReadResult got = editor.read("> ", line);
+      if (got == LineEditor::ReadResult::end) break;
+      if (got == LineEditor::ReadResult::interrupted) continue;
       try {
         if (!line.empty() && line[0] == '/') {
           if (!obey(line)) return;
         } else {
           if (learn_ && !line.empty()) {
-            learn_written(run_, *memory_, line);
+            learn_typed_text(run_, *memory_, line);
             keeper_->save(*memory_);
           }
           answer(line.empty() ? text_ : line);
@@ -117,7 +118,7 @@ class Chat {
     last_ = out;
     options_.seed += 1;
     if (shows_)
-      say("({}{})\n", rate_words(out.tokens.size(), seconds),
+      say("({}{})\n", format_rate(out.tokens.size(), seconds),
           out.stopped == "asked"    ? ", stopped"
           : out.stopped == "length" ? ", not at an end yet: an empty line goes on"
                                     : "");
@@ -205,7 +206,7 @@ class Chat {
   OpenedRun run_;
   GenerateOptions options_;
   std::string memory_file_;
-  std::optional<MemoryKeeper> keeper_;
+  std::optional<MemorySaver> keeper_;
   bool learn_;
   std::optional<Memory> memory_;
   bool shows_ = false;  // interactive session
@@ -217,7 +218,7 @@ void run(ChatFlags options) {
   check(options.generate);
   if (options.learn && options.memory.empty())
     bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
-  hold_interrupts();
+  block_interrupts();
   OpenedRun run = open_run(options.model);
   Chat(std::move(run), options).talk();
 }

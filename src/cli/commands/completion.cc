@@ -133,7 +133,7 @@ Candidates complete(Command& app, std::vector<std::string> words) {
   // Finds the positional argument that the word belongs to; the last one may accept any number of words.
   std::size_t place = 0;
   for (const Option& option : command->options()) {
-    if (!option.is_place()) continue;
+    if (!option.is_positional()) continue;
     const bool many = option.takes_several();
     if (place == places || (many && place <= places)) {
       add_values_to(out, option.name(), typed, words);
@@ -231,7 +231,7 @@ std::string usage(const Command& command) {
   std::string line = "\\fBsome " + roff(command.path()) + "\\fR";
   if (!visible_commands(command).empty()) line += " \\fICOMMAND\\fR";
   for (const Option& option : command.options()) {
-    if (!option.is_place()) continue;
+    if (!option.is_positional()) continue;
     const std::string name = "\\fI" + roff(option.name()) + "\\fR";
     line += option.is_required() ? " " + name : " [" + name + "]";
     if (option.takes_several()) line += "...";

@@ -49,10 +49,10 @@ void run(const EvalFlags& options) {
   DataConfig config = data_settings(run, options.data, options.overrides);
   if (source.empty()) {
     config.tokenizer = run.paths.tokenizer();
-    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.spare_cache(), {}).valid;
+    data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).valid;
     source = config.valid.empty() ? "the run's validation text" : config.valid;
   } else {
-    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.spare_cache());
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.read_only_cache());
   }
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.stories = options.stories;
@@ -60,17 +60,17 @@ void run(const EvalFlags& options) {
   check_same_run(run, {{"the text (its hash)", hex(data.hash())}});
   const Evaluation evaluation = evaluate(*run.model, data, how);
   std::optional<Evaluation> remembering;
-  DocumentsKnown known;
+  DocumentOverlap known;
   if (!options.memory.empty()) {
     const Memory memory = open_memory(run, options.memory);
-    known = warn_of_known(run, memory, data, options.stories, source);
+    known = warn_about_overlap(run, memory, data, options.stories, source);
     how.memory = &memory;
     remembering = evaluate(*run.model, data, how);
     how.memory = nullptr;
   }
   if (!group.root()) return;
   const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
-  const DataUse text = use_of(data, run.recipe.model.seq_len, config.long_documents, options.stories);
+  const DataUse text = data_use(data, run.recipe.model.seq_len, config.long_documents, options.stories);
   if (options.json) {
     nlohmann::json out = to_json(evaluation, how);
     out["run"] = options.model.run;

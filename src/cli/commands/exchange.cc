@@ -38,7 +38,7 @@ void export_model(ExportFlags flags) {
                        {"bytes", result.bytes},
                        {"experts_stored", result.experts_stored}});
   fmt::print("{} at step {} -> {}: {} of weights in {} file{}{}\n", options.run, result.step, result.folder,
-             human_bytes(result.bytes), result.weights.size(), result.weights.size() == 1 ? "" : "s",
+             format_bytes(result.bytes), result.weights.size(), result.weights.size() == 1 ? "" : "s",
              options.experts_from_seed ? "; the experts are drawn from their seed" : "");
   fmt::print(
       "use: cd {} && python3 -c 'import modeling_some; m = modeling_some.load(\".\")'; README.md there says more\n",

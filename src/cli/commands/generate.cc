@@ -88,14 +88,14 @@ void run(GenerateFlags options) {
   std::optional<Memory> memory;
   if (options.learn && options.memory.empty())
     bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
-  MemoryKeeper keeper(options.memory);
+  MemorySaver keeper(options.memory);
   if (!options.memory.empty()) {
-    memory =
-        options.learn ? memory_to_teach(run, options.memory, usual_settings(run)) : open_memory(run, options.memory);
+    memory = options.learn ? open_or_create_memory(run, options.memory, default_memory_settings(run))
+                           : open_memory(run, options.memory);
     options.generate.memory = &*memory;
   }
   if (options.learn) {
-    for (const std::string& prompt : given) learn_written(run, *memory, prompt);
+    for (const std::string& prompt : given) learn_typed_text(run, *memory, prompt);
     keeper.save(*memory);
   }
   const bool streamed = !options.json && prompts.size() == 1;
@@ -149,7 +149,7 @@ void run(GenerateFlags options) {
   std::fflush(stdout);
   std::size_t tokens = 0;
   for (const Generated& one : generated) tokens += one.tokens.size();
-  say("({})\n", rate_words(tokens, seconds));
+  say("({})\n", format_rate(tokens, seconds));
   if (!start) return;
   double mean = 0, most = 0;
   for (int layer = 0; layer < run.recipe.model.layers; ++layer) {

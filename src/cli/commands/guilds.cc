@@ -33,7 +33,7 @@ void print_unit(const std::string& name, const GuildUnit& unit) {
 }
 
 void print_information(const char* name, const LabelTest& test) {
-  const AgainstChance& info = test.information;
+  const ChanceTest& info = test.information;
   fmt::print("  {:<13} {:>6.3f} {:>7.3f} ± {:<6.4f} {:>7.1f} {:>8.2g} {:>6.1f} % {:>7.1f} %\n", name, info.value,
              info.mean, info.deviation, info.z, info.p, 100 * test.purity.value, 100 * test.purity.mean);
 }
@@ -41,9 +41,10 @@ void print_information(const char* name, const LabelTest& test) {
 // Prints the expert and the expert set with the highest affinity to a word class, by position and by type.
 void print_class(const ClassGuilds& one) {
   std::string name = fmt::format("{:<11} {:>4.1f}%", name_of(one.word_class), 100 * one.base);
-  const auto print = [&](const std::optional<GivenUnit>& unit, const std::optional<GivenUnit>& by_type, bool set) {
+  const auto print = [&](const std::optional<UnitAffinity>& unit, const std::optional<UnitAffinity>& by_type,
+                         bool set) {
     if (!unit) return;
-    const auto who = [&](const GivenUnit& given) {
+    const auto who = [&](const UnitAffinity& given) {
       return set ? set_text(given.experts) : fmt::format("expert {}", given.experts.at(0));
     };
     std::string line = fmt::format("  {:<17} {:<13} {:>3.0f}%  p {:<6.2g}", name, who(*unit),
@@ -105,7 +106,7 @@ void print_report(const GuildReport& report) {
 
 void run(const GuildsFlags& options) {
   OpenedRun run = open_run(options.model);
-  const GuildReport report = study_guilds(run, options.guilds);
+  const GuildReport report = analyze_guilds(run, options.guilds);
   if (!options.html.empty()) write_output_file(options.html, guilds_page(report, run));
   if (options.json) {
     print_json(to_json(report));

@@ -105,7 +105,7 @@ void run(const InfoFlags& options) {
   const bool gpu = forecast.device == DeviceKind::cuda;
   // Default: the number of ranks that share the experts.
   const int ranks = options.ranks.value_or(recipe.train.expert_ranks);
-  check_shares(ranks, recipe);
+  check_rank_shares(ranks, recipe);
   const RankForecast each = forecast_ranks(recipe, forecast, ranks);
   if (options.json) {
     nlohmann::json out{{"recipe", options.recipe},
@@ -196,28 +196,28 @@ void run(const InfoFlags& options) {
   }
   const int together = recipe.train.expert_ranks;
   fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library{}, {} activations{})\n", at_most,
-             human_bytes(memory.total()), where, human_bytes(memory.parameters), human_bytes(memory.library),
-             together > 1 ? fmt::format(" (one of {} parts)", together) : "", human_bytes(memory.activations),
+             format_bytes(memory.total()), where, format_bytes(memory.parameters), format_bytes(memory.library),
+             together > 1 ? fmt::format(" (one of {} parts)", together) : "", format_bytes(memory.activations),
              forecast.text ? "" : " if every sequence were full");
   if (recipe.memory.slots > 0)
     fmt::print("store        {} of {} slots for what is learnt in use, read when training has ended\n",
-               human_bytes(bytes_of_store(recipe)), recipe.memory.slots);
+               format_bytes(bytes_of_store(recipe)), recipe.memory.slots);
   if (ranks > 1)
     fmt::print(
         "ranks        {} with {} of {} micro-batches at most, busy {:.0f}% of the time; each needs {} and sends {} a "
         "step\n",
-        ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, human_bytes(each.memory_bytes),
-        human_bytes(each.sent_bytes_per_step));
+        ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, format_bytes(each.memory_bytes),
+        format_bytes(each.sent_bytes_per_step));
   if (together > 1) {
     const Mesh mesh{1, together};
     const int least = mesh.min_experts(recipe.model.experts), most = mesh.max_experts(recipe.model.experts);
     fmt::print("experts      of each layer on {} ranks, {} on each; {} of what a rank sends goes to or from them\n",
                together, most > least ? fmt::format("{} or {}", least, most) : fmt::to_string(least),
-               human_bytes(each.expert_bytes_per_step));
+               format_bytes(each.expert_bytes_per_step));
   }
   if (!forecast.fits())
     fmt::print("             which is more than the {} there are: it would not be trained here\n",
-               human_bytes(forecast.memory_limit));
+               format_bytes(forecast.memory_limit));
 }
 
 void set_up_info(Command& command) {

@@ -29,9 +29,9 @@ void print_table(const InspectReport& report) {
              report.evaluation.bits_per_byte, report.evaluation.stories, report.data);
   const auto row = [&](const InspectedLayer& layer, const std::string& values) {
     const bool middle = layer.measures.layer == report.middle_layer;
-    if (middle) act_on_terminal("\033[1m");
+    if (middle) send_control_sequence("\033[1m");
     fmt::print("{:>4}{}  {}\n", layer.measures.layer, middle ? "*" : " ", values);
-    if (middle) act_on_terminal("\033[0m");
+    if (middle) send_control_sequence("\033[0m");
   };
   fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
   fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");

@@ -54,37 +54,37 @@ SeriesIndex open_index(const std::string& asked) {
 struct ListedRecipe {
   std::string title;
   bool published = false;
-  std::vector<FoundRun> runs;
+  std::vector<RunListEntry> runs;
 };
 
-ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std::vector<FoundRun>& runs) {
+ListedRecipe listed(const SeriesIndex& index, const std::string& name, const std::vector<RunListEntry>& runs) {
   const Recipe recipe = load_recipe(index.recipe_path(name), {});
   ListedRecipe out{recipe.title, recipe.published.has_value(), {}};
-  for (const FoundRun& run : runs) {
+  for (const RunListEntry& run : runs) {
     if (run.identity.recipe == name) out.runs.push_back(run);
   }
   return out;
 }
 
 // Returns run counts by state in order of interest, e.g. "2 done, 1 running".
-std::string states_text(const std::vector<FoundRun>& runs) {
+std::string states_text(const std::vector<RunListEntry>& runs) {
   std::string out;
   for (const std::string state : {"done", "running", "interrupted", "failed"}) {
     const auto count =
-        std::count_if(runs.begin(), runs.end(), [&](const FoundRun& run) { return run.state_text() == state; });
+        std::count_if(runs.begin(), runs.end(), [&](const RunListEntry& run) { return run.state_text() == state; });
     if (count > 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, state);
   }
   return out;
 }
 
 // Prints one line per series.
-void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, const std::string& folder) {
+void list_series(const SeriesIndex& index, const std::vector<RunListEntry>& runs, const std::string& folder) {
   std::size_t width = 0;
   for (const Series& one : index.series) width = std::max(width, one.name.size());
   const std::size_t columns = table_columns();
   for (const Series& one : index.series) {
-    std::vector<FoundRun> own;
-    for (const FoundRun& run : runs) {
+    std::vector<RunListEntry> own;
+    for (const RunListEntry& run : runs) {
       if (std::find(one.recipes.begin(), one.recipes.end(), run.identity.recipe) != one.recipes.end())
         own.push_back(run);
     }
@@ -105,7 +105,7 @@ void list_series(const SeriesIndex& index, const std::vector<FoundRun>& runs, co
 }
 
 // Prints the runs of the selected series and recipes.
-void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, const LabFlags& options) {
+void list_recipes(const SeriesIndex& index, const std::vector<RunListEntry>& runs, const LabFlags& options) {
   const std::vector<std::string> names = index.select(options.words);
   std::size_t width = 0;
   for (const std::string& name : names) width = std::max(width, name.size());
@@ -116,7 +116,7 @@ void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, c
   for (const std::string& name : names) {
     const ListedRecipe recipe = listed(index, name, runs);
     std::string states;
-    for (const FoundRun& run : recipe.runs)
+    for (const RunListEntry& run : recipe.runs)
       states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
     fmt::print("{} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
   }
@@ -125,7 +125,7 @@ void list_recipes(const SeriesIndex& index, const std::vector<FoundRun>& runs, c
 
 void list(const LabFlags& options) {
   const SeriesIndex index = open_index(options.recipes);
-  const std::vector<FoundRun> runs = find_runs(options.runs, terminal_log());
+  const std::vector<RunListEntry> runs = find_runs(options.runs, terminal_log());
   if (options.json) {
     nlohmann::json series = nlohmann::json::array(), recipes = nlohmann::json::object();
     for (const Series& one : index.series) {
@@ -134,7 +134,7 @@ void list(const LabFlags& options) {
     for (const std::string& name : index.all_recipes()) {
       const ListedRecipe recipe = listed(index, name, runs);
       nlohmann::json found = nlohmann::json::array();
-      for (const FoundRun& run : recipe.runs) {
+      for (const RunListEntry& run : recipe.runs) {
         found.push_back({{"folder", run.folder},
                          {"state", run.state_text()},
                          {"scale", run.identity.scale},
@@ -168,7 +168,7 @@ class QueueDisplay {
     if (std::chrono::duration<double>(now - when_).count() < wait) return;
     when_ = now;
     const std::string numbers = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", p.step, p.total_steps,
-                                            p.loss, human_count(p.tokens_per_second), human_seconds(p.seconds_left));
+                                            p.loss, format_count(p.tokens_per_second), format_seconds(p.seconds_left));
     if (is_terminal())
       redraw(label_ + " " + numbers);
     else
@@ -195,12 +195,12 @@ class QueueDisplay {
  private:
   template <typename... Args>
   void line(fmt::format_string<Args...> format, Args&&... args) {
-    say_line("{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
+    print_line("{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
   }
 
   std::size_t runs_;
   std::string label_;
-  Preparation preparation_;
+  PreparationProgress preparation_;
   std::chrono::steady_clock::time_point when_;
 };
 
@@ -227,7 +227,7 @@ void print_table(const std::vector<QueueEntry>& entries) {
     const bool worked = entry.outcome != Outcome::already_done && entry.outcome != Outcome::not_begun;
     fmt::print("{:{}}  {:13}  {:>7}  {:>8}  {:>9}  {:>9}  {:>11}\n", entry.name, width, name_of(entry.outcome),
                entry.result.steps > 0 ? fmt::to_string(entry.result.steps) : "",
-               worked ? human_seconds(entry.seconds) : "", e ? fmt::format("{:.4f}", e->loss) : "",
+               worked ? format_seconds(entry.seconds) : "", e ? fmt::format("{:.4f}", e->loss) : "",
                e ? fmt::format("{:.4f}", e->bits_per_byte) : "",
                e && e->padded_loss ? fmt::format("{:.4f}", *e->padded_loss) : "");
   }
@@ -271,7 +271,7 @@ void run(LabFlags options) {
   QueueHooks hooks;
   hooks.ranks = group;
   hooks.ranks_per_run = choose_ranks_per_run(plan, group, options.ranks_per_run);
-  if (!group.alone() && group.root()) say_line("{}", arrangement(plan.size(), group.size(), hooks.ranks_per_run));
+  if (!group.alone() && group.root()) print_line("{}", arrangement(plan.size(), group.size(), hooks.ranks_per_run));
   hooks.train.log = terminal_log();
   hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
   hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
@@ -320,7 +320,7 @@ void report(const LabFlags& options) {
   report_options.runs = options.runs;
   report_options.samples = !options.no_samples;
   if (!options.device.empty()) report_options.device = device_choice(options.device);
-  report_options.progress = [](const std::string& what) { say_line("{}", what); };
+  report_options.progress = [](const std::string& what) { print_line("{}", what); };
   report_options.host = make_host(options.threads.value_or(0), terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "analysis/assignments.h"
-#include "analysis/memory_view.h"
+#include "analysis/pages/memory_view.h"
 #include "analysis/read.h"
 #include "analysis/recall.h"
 #include "cli/model_flags.h"
@@ -101,7 +101,7 @@ void recall(RecallOptions options) {
     options.model.run = run_of(load_memory(*ctx, options.file), "", options.file);
   }
   OpenedRun run = open_run(options.model);
-  const std::vector<std::int32_t> tokens = stream_of(study_text(run, options.text, 0).data, options.tokens);
+  const std::vector<std::int32_t> tokens = stream_of(load_analysis_text(run, options.text, 0).data, options.tokens);
   const RecallReport report = measure_recall(*run.model, open_memory(run, options.file), tokens, options.looks);
   const std::string text = options.text.empty() ? "the run's validation text" : options.text;
   if (options.json) {
@@ -149,12 +149,12 @@ void forget(ForgetOptions options) {
   choose_precision(options.model, options.file);
   OpenedRun run = open_run(options.model);
   const std::string out = options.out.empty() ? options.file : options.out;
-  MemoryKeeper keeper(out);
+  MemorySaver keeper(out);
   const Memory memory = open_memory(run, options.file);
   const std::int64_t text = text_named(memory, options.text);
   const std::string name = memory.texts[static_cast<std::size_t>(text)].name;
-  Preparation shown;
-  const Memory left = without_text(*run.model, memory, text, [&](std::int64_t done, std::int64_t total) {
+  PreparationProgress shown;
+  const Memory left = memory_without_text(*run.model, memory, text, [&](std::int64_t done, std::int64_t total) {
     shown.show("reading the other texts again", done, total);
   });
   keeper.save(left);
@@ -173,7 +173,7 @@ struct MergeOptions {
 
 void merge_files(const MergeOptions& options) {
   const std::string out = options.out.empty() ? options.first : options.out;
-  MemoryKeeper keeper(out);
+  MemorySaver keeper(out);
   const auto ctx = context_of(options.first);
   Memory memory = load_memory(*ctx, options.first);
   const Memory other = load_memory(*ctx, options.second);
@@ -191,7 +191,7 @@ struct PruneOptions {
 void prune_file(const PruneOptions& options) {
   if (options.least < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--least", options.least);
   const std::string out = options.out.empty() ? options.file : options.out;
-  MemoryKeeper keeper(out);
+  MemorySaver keeper(out);
   const auto ctx = context_of(options.file);
   Memory memory = load_memory(*ctx, options.file);
   const std::int64_t emptied = prune(*ctx, memory, options.least);

@@ -53,7 +53,7 @@ void print_text(const ReadReport& report, const TextReading& reading) {
   }
   fmt::print("{} at step {} reads {}{}: {} tokens in windows of {}, {} tokens/s\n", report.run, report.step,
              reading.text, reading.from > 1 ? fmt::format(", on from token {}", reading.from) : "", sum.tokens,
-             report.window, human_count(static_cast<double>(sum.tokens) / std::max(1e-9, reading.seconds)));
+             report.window, format_count(static_cast<double>(sum.tokens) / std::max(1e-9, reading.seconds)));
   print_windows(reading.windows, frozen, 16);
   const double alone = per_token(sum.frozen, sum.tokens), gain = per_token(sum.frozen - sum.mixed, sum.tokens);
   if (frozen)
@@ -83,7 +83,7 @@ void print_report(const ReadReport& report) {
 }
 
 void run(ReadFlags options) {
-  const MemoryChoices& choices = options.read.choices;
+  const MemoryOverrides& choices = options.read.choices;
   if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
     bad_input(Code::option_conflict,
               "{} merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds",
@@ -125,7 +125,7 @@ void run(ReadFlags options) {
 
 }  // namespace
 
-void add_memory_flags(Command& command, MemoryChoices& choices) {
+void add_memory_flags(Command& command, MemoryOverrides& choices) {
   command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
   command.add_option("--match", choices.match,
                      "how near a key of the same word must be to be the same slot (default: 0.8)");

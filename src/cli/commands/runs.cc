@@ -75,7 +75,7 @@ struct Listed {
   }
 };
 
-Listed read(const FoundRun& run) {
+Listed read(const RunListEntry& run) {
   Listed out;
   out.history = read_history(run, terminal_log());
   out.settings = settings_of(out.history.recipe);
@@ -83,9 +83,9 @@ Listed read(const FoundRun& run) {
   return out;
 }
 
-std::vector<Listed> read_all(const std::vector<FoundRun>& found) {
+std::vector<Listed> read_all(const std::vector<RunListEntry>& found) {
   std::vector<Listed> runs;
-  for (const FoundRun& one : found) {
+  for (const RunListEntry& one : found) {
     try {
       runs.push_back(read(one));
     } catch (const Error& error) {
@@ -144,7 +144,7 @@ std::string size_words(const Listed& run) {
 }
 
 void list_runs(const RunsOptions& options) {
-  std::vector<FoundRun> found = find_runs(options.folder, terminal_log());
+  std::vector<RunListEntry> found = find_runs(options.folder, terminal_log());
   if (const auto one = find_run(options.folder, terminal_log())) found = {*one};
   const std::vector<Listed> runs = read_all(found);
   if (runs.empty())
@@ -174,7 +174,7 @@ void list_runs(const RunsOptions& options) {
     fmt::print("{}{}  {:<11}  {:>7}  {:>8}  {:>9}  {:>20}  {:>9}\n", run.history.found.name,
                std::string(width - display_width(run.history.found.name), ' '), run.history.found.state_text(),
                run.step(), last ? fmt::format("{:.4f}", last->loss) : "-",
-               last ? fmt::format("{:.4f}", last->bits_per_byte) : "-", size_words(run), human_bytes(run.bytes));
+               last ? fmt::format("{:.4f}", last->bits_per_byte) : "-", size_words(run), format_bytes(run.bytes));
     std::string differences;
     for (const std::string& key : key_order()) {
       const auto value = run.settings.find(key);
@@ -241,11 +241,11 @@ std::vector<Row> result_rows(const std::vector<Listed>& runs) {
     return fmt::format("{:.2f} M", static_cast<double>(run.history.parameters.trainable) / 1e6);
   });
   add("time", [](const Listed& run) {
-    return run.history.timing.steps > 0 ? human_seconds(run.history.timing.seconds) : std::string("-");
+    return run.history.timing.steps > 0 ? format_seconds(run.history.timing.seconds) : std::string("-");
   });
   add("tokens a second", [](const Listed& run) {
     const RunTiming& timing = run.history.timing;
-    return timing.steps > 0 && timing.seconds > 0 ? human_count(timing.tokens / timing.seconds) : std::string("-");
+    return timing.steps > 0 && timing.seconds > 0 ? format_count(timing.tokens / timing.seconds) : std::string("-");
   });
   return rows;
 }

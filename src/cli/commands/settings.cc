@@ -24,7 +24,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool matches(const SettingWords& key, const std::string& pattern) {
+bool matches(const SettingInfo& key, const std::string& pattern) {
   const std::string name = lower(key.full_name());
   if (pattern.find_first_of("*?[") != std::string::npos) return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
@@ -38,8 +38,8 @@ void run(const KeysFlags& options) {
   for (const RecipeKey& key : recipe_keys()) {
     if (matches(key, pattern)) found.push_back(&key);
   }
-  std::vector<const SettingWords*> of_stages;
-  for (const SettingWords& key : stage_keys()) {
+  std::vector<const SettingInfo*> of_stages;
+  for (const SettingInfo& key : stage_keys()) {
     if (matches(key, pattern)) of_stages.push_back(&key);
   }
   if (found.empty() && of_stages.empty()) {
@@ -80,7 +80,7 @@ void run(const KeysFlags& options) {
     fmt::print("{}", wrapped("[[stage]] A part of the run with text or settings of its own; stages follow one another. "
                              "recipes/continual.toml has three.",
                              table_columns()));
-  for (const SettingWords* key : of_stages) {
+  for (const SettingInfo* key : of_stages) {
     if (options.json) {
       list.push_back({{"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", ""}});
       continue;

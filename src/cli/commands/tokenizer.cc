@@ -56,7 +56,7 @@ void train(const TrainOptions& options) {
                 {"bytes", corpus.bytes()}});
   else
     fmt::print("{}: {} tokens, trained on {} documents ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
-               human_bytes(static_cast<double>(corpus.bytes())));
+               format_bytes(static_cast<double>(corpus.bytes())));
 }
 
 void encode(const CodeOptions& options) {

@@ -42,7 +42,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     auto& row = cells.emplace_back();
     for (const int layer : trace.layers) {
-      const LayerFirings& firings = choices.layers[static_cast<std::size_t>(layer)];
+      const LayerAssignments& firings = choices.layers[static_cast<std::size_t>(layer)];
       std::string cell;
       for (std::size_t i = t * k; i < (t + 1) * k; ++i)
         cell += fmt::format("{}{}:{:.2f}", cell.empty() ? "" : " ", firings.experts[i], firings.gates[i]);
@@ -66,7 +66,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
   if (trace.remembered.empty()) return;
   fmt::print("\nthe memory's share in each token, and where it comes from\n");
   for (std::size_t t = 1; t < trace.remembered.size(); ++t) {
-    const Remembered& one = trace.remembered[t];
+    const MemoryContribution& one = trace.remembered[t];
     fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
     if (!one.passages.empty()) {
       const Passage& passage = one.passages[0].second;

@@ -35,7 +35,7 @@ struct TrainFlags {
 
 // Board for this training run and its sibling runs, opened as soon as the run folder exists. It is read-only:
 // generating text would take time from training.
-class OwnBoard {
+class TrainingBoard {
  public:
   void look(const std::string& folder) {
     if (board_) return;
@@ -43,17 +43,17 @@ class OwnBoard {
     if (!folder_exists(folder)) return;
     BoardSettings settings;
     settings.watch.folders = {runs};
-    settings.server.port = usual_port;
+    settings.server.port = default_port;
     settings.read_only = true;
     board_ = open_board(settings, true);
-    say_line("the board of this run, while it trains: {}", board_->address(folder));
+    print_line("the board of this run, while it trains: {}", board_->address(folder));
   }
 
  private:
   std::unique_ptr<Board> board_;
 };
 
-struct StoppedWhilePreparing {
+struct PreparationStopped {
   int signal;
 };
 
@@ -73,9 +73,9 @@ class Display {
          4},
         {fmt::format("loss {:.4f}", p.loss), 1},
         {fmt::format("lr {:.1e}", p.lr), 5},
-        {fmt::format("{} tokens/s", human_count(p.tokens_per_second)), 3},
+        {fmt::format("{} tokens/s", format_count(p.tokens_per_second)), 3},
         {fmt::format("{:.2f} TFLOP/s", p.operations_per_second / 1e12), 6},
-        {fmt::format("{} left", human_seconds(p.seconds_left)), 2},
+        {fmt::format("{} left", format_seconds(p.seconds_left)), 2},
     };
     if (p.matrix_rate > 0)
       parts[5].text += fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate,
@@ -100,7 +100,7 @@ class Display {
     if (const LayerMeasures* middle = report.middle())
       text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
                           middle->count.effective_experts);
-    say_line("{}", text);
+    print_line("{}", text);
   }
 
   void stage_ended(const StageReport& report) {
@@ -108,7 +108,7 @@ class Display {
                                    report.stage.title);
     for (const StageReport::OnText& one : report.texts)
       text += fmt::format("{} {} {:.4f}", one.stage.number > 1 ? "," : "", one.stage.title, one.loss);
-    say_line("{}", text);
+    print_line("{}", text);
   }
 
  private:
@@ -196,10 +196,10 @@ void run(const TrainFlags& options) {
   watch_signals();
   const Group& group = join_ranks();
   Display display;
-  Preparation preparation;
+  PreparationProgress preparation;
   TrainHooks hooks;
   hooks.group = group;
-  OwnBoard own_board;
+  TrainingBoard own_board;
   std::string folder = without_slash(options.resume);
   const auto look = [&] {
     if (options.board) own_board.look(folder);
@@ -214,12 +214,12 @@ void run(const TrainFlags& options) {
     hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   }
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
-    if (const int signal = received_signal(); signal != 0) throw StoppedWhilePreparing{signal};
+    if (const int signal = received_signal(); signal != 0) throw PreparationStopped{signal};
     if (!group.root()) return;
     look();
     preparation.show(what, done, total);
   };
-  Preparation remembering;
+  PreparationProgress remembering;
   hooks.remember = [&](const std::string& what, std::int64_t done, std::int64_t total) {
     remembering.show("memory: reading " + what, done, total);
   };
@@ -231,7 +231,7 @@ void run(const TrainFlags& options) {
     if (!options.resume.empty()) {
       result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished && group.root())
-        say_line(
+        print_line(
             "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
             "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
             folder, result.steps);
@@ -241,17 +241,17 @@ void run(const TrainFlags& options) {
       result = start_run(recipe, folder, hooks, source_of(options));
     }
     if (result.memory && group.root()) {
-      const TrainingRemembered& memory = *result.memory;
+      const TrainingMemoryReport& memory = *result.memory;
       if (memory.stopped)
-        say_line("stopped while the memory was read; go on with: some train --resume {}", folder);
+        print_line("stopped while the memory was read; go on with: some train --resume {}", folder);
       else
-        say_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", memory.file,
-                 memory.slots_in_use, memory.slots, memory.loss_without, memory.loss);
+        print_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", memory.file,
+                   memory.slots_in_use, memory.slots, memory.loss_without, memory.loss);
     } else if (result.stopped_by != 0 && group.root())
-      say_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
-  } catch (const StoppedWhilePreparing& stopped) {
+      print_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
+  } catch (const PreparationStopped& stopped) {
     result.stopped_by = stopped.signal;
-    say_line("stopped while the text was read, before a step was made; the same command begins again");
+    print_line("stopped while the text was read, before a step was made; the same command begins again");
     if (!group.alone()) group.abort_all(128 + stopped.signal);
   }
   if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;

@@ -22,7 +22,7 @@ void run(const VerifyFlags& options) {
   int failed_files = 0;
   double worst_overall = 0;
   const Group& group = join_ranks();
-  VerifyOptions how{choose_device(options.device), precision_named(options.precision), std::nullopt, group};
+  VerifyOptions how{choose_device(options.device), parse_precision(options.precision), std::nullopt, group};
   if (options.tolerance > 0) how.tolerance = options.tolerance;
   for (const std::string& path : find_fixtures(options.paths)) {
     const VerifyReport report = verify_fixture(path, how);

@@ -21,21 +21,21 @@ namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t largest_part = std::size_t{1} << 20;
-constexpr double longest_between_beats = 2;
+constexpr std::size_t max_message_bytes = std::size_t{1} << 20;
+constexpr double max_heartbeat_interval = 2;
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
-enum class Came { nothing, something, all };
+enum class RequestProgress { nothing, something, all };
 
 // Polls until all requests have completed. Waiting inside MPI would occupy a whole core, which other ranks may need.
 // Most messages arrive soon, so the thread first only yields, and later sleeps between polls. While data arrives it
 // does neither: MPI makes progress only when it is polled, so sleeping would limit its speed.
 template <typename Look>
-void wait_until_all_came(const LinkOptions& options, const Look& look) {
+void wait_for_requests(const LinkOptions& options, const Look& look) {
   auto begin = Clock::now();
-  for (Came came = look(); came != Came::all; came = look()) {
-    if (came == Came::something) {
+  for (RequestProgress came = look(); came != RequestProgress::all; came = look()) {
+    if (came == RequestProgress::something) {
       begin = Clock::now();
       continue;
     }
@@ -50,22 +50,22 @@ void wait_until_all_came(const LinkOptions& options, const Look& look) {
 
 class MpiLink : public Link {
  public:
-  MpiLink(const LinkOptions& options, bool with_pulse) : options_(options) {
+  MpiLink(const LinkOptions& options, bool with_heartbeat) : options_(options) {
     MPI_Comm_dup(MPI_COMM_WORLD, &world_);
     MPI_Comm_dup(MPI_COMM_WORLD, &pulse_);
     MPI_Comm_rank(world_, &rank_);
     MPI_Comm_size(world_, &size_);
-    if (with_pulse && size_ > 1) watcher_ = std::thread([this] { watch(); });
+    if (with_heartbeat && size_ > 1) watcher_ = std::thread([this] { watch(); });
   }
 
   ~MpiLink() override {
     // A finished rank waits for the others; its heartbeat continues.
     MPI_Request all = MPI_REQUEST_NULL;
     MPI_Ibarrier(world_, &all);
-    wait_until_all_came(options_, [&] {
+    wait_for_requests(options_, [&] {
       int done = 0;
       MPI_Test(&all, &done, MPI_STATUS_IGNORE);
-      return done != 0 ? Came::all : Came::nothing;
+      return done != 0 ? RequestProgress::all : RequestProgress::nothing;
     });
     if (watcher_.joinable()) {
       {
@@ -86,8 +86,8 @@ class MpiLink : public Link {
   void exchange(std::span<const Message> sends, std::span<const Message> receives) override {
     requests_.clear();
     const auto each_part = [](const Message& one, const auto& act) {
-      for (std::size_t from = 0; from < one.bytes; from += largest_part)
-        act(static_cast<char*>(one.data) + from, static_cast<int>(std::min(largest_part, one.bytes - from)));
+      for (std::size_t from = 0; from < one.bytes; from += max_message_bytes)
+        act(static_cast<char*>(one.data) + from, static_cast<int>(std::min(max_message_bytes, one.bytes - from)));
     };
     for (const Message& one : receives) {
       each_part(one, [&](char* data, int bytes) {
@@ -99,11 +99,14 @@ class MpiLink : public Link {
         MPI_Isend(data, bytes, MPI_BYTE, one.peer, 0, world_, &requests_.emplace_back());
       });
     }
-    came_.resize(requests_.size());
-    wait_until_all_came(options_, [&] {
+    completed_.resize(requests_.size());
+    wait_for_requests(options_, [&] {
       int count = 0;
-      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, came_.data(), MPI_STATUSES_IGNORE);
-      return count == MPI_UNDEFINED ? Came::all : count > 0 ? Came::something : Came::nothing;
+      MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count, completed_.data(),
+                   MPI_STATUSES_IGNORE);
+      return count == MPI_UNDEFINED ? RequestProgress::all
+             : count > 0            ? RequestProgress::something
+                                    : RequestProgress::nothing;
     });
   }
 
@@ -115,11 +118,11 @@ class MpiLink : public Link {
  private:
   void watch() {
     const int next = (rank_ + 1) % size_, before = (rank_ + size_ - 1) % size_;
-    char beat = 0, heard_beat = 0;
+    char beat = 0, received_beat = 0;
     MPI_Request sending = MPI_REQUEST_NULL, listening = MPI_REQUEST_NULL;
-    MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
-    const double every = std::min(longest_between_beats, options_.timeout_seconds / 8);
-    Silence quiet(every, Clock::now());
+    MPI_Irecv(&received_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
+    const double every = std::min(max_heartbeat_interval, options_.timeout_seconds / 8);
+    SilenceTimer quiet(every, Clock::now());
     std::unique_lock lock(mutex_);
     while (!ending_) {
       lock.unlock();
@@ -127,8 +130,8 @@ class MpiLink : public Link {
       MPI_Test(&sending, &done, MPI_STATUS_IGNORE);  // an undelivered heartbeat also stands for the next one
       if (done != 0) MPI_Isend(&beat, 1, MPI_BYTE, next, 0, pulse_, &sending);
       MPI_Test(&listening, &done, MPI_STATUS_IGNORE);
-      const double silence = quiet.after_look(done != 0, Clock::now());
-      if (done != 0) MPI_Irecv(&heard_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
+      const double silence = quiet.record_poll(done != 0, Clock::now());
+      if (done != 0) MPI_Irecv(&received_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
       if (silence > options_.timeout_seconds) {
         if (options_.lost != nullptr) options_.lost(options_.whose, before, silence);
         abort_all(1);
@@ -148,7 +151,7 @@ class MpiLink : public Link {
   MPI_Comm world_ = MPI_COMM_NULL, pulse_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;
-  std::vector<int> came_;  // indices of completed requests
+  std::vector<int> completed_;  // indices of completed requests
   std::thread watcher_;
   std::mutex mutex_;
   std::condition_variable changed_;

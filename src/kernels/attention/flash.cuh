@@ -14,9 +14,10 @@ inline constexpr int plain_columns = plain_head_limit / 32;
 // columns of the sums are spread over the lanes. `weigh` computes the two weights of a row; lane l computes those of
 // row base + l.
 template <typename T, bool kTwo, typename Weigh>
-__device__ __forceinline__ void pass_rows(const T* first, std::int64_t first_stride, const T* second,
-                                          std::int64_t second_stride, int from, int to, int head_size, int lane,
-                                          float (&one)[plain_columns], float (&two)[plain_columns], Weigh&& weigh) {
+__device__ __forceinline__ void add_weighted_rows(const T* first, std::int64_t first_stride, const T* second,
+                                                  std::int64_t second_stride, int from, int to, int head_size, int lane,
+                                                  float (&one)[plain_columns], float (&two)[plain_columns],
+                                                  Weigh&& weigh) {
   for (int base = from; base < to; base += 32) {
     const float2 mine = weigh(base + lane, base + lane < to);
     const int count = min(32, to - base);
@@ -75,8 +76,8 @@ __device__ __forceinline__ float attend(const T* query, const T* keys, const T* 
     total = fmaf(total, shrink, sum);
 #pragma unroll
     for (int n = 0; n < plain_columns; ++n) sums[n] *= shrink;
-    pass_rows<T, false>(values, stride, static_cast<const T*>(nullptr), 0, base, min(base + 32, count), head_size, lane,
-                        sums, unused, [&](int, bool) { return make_float2(weight, 0.f); });
+    add_weighted_rows<T, false>(values, stride, static_cast<const T*>(nullptr), 0, base, min(base + 32, count),
+                                head_size, lane, sums, unused, [&](int, bool) { return make_float2(weight, 0.f); });
   }
   const float inverse = 1.f / total;
 #pragma unroll
@@ -142,19 +143,19 @@ __global__ void __launch_bounds__(128)
   };
 
   float dq[plain_columns] = {}, unused[plain_columns];
-  pass_rows<T, false>(keys, stride, static_cast<const T*>(nullptr), 0, begin, arguments.causal ? token + 1 : end, size,
-                      lane, dq, unused, [&](int key, bool valid) {
-                        return make_float2(valid ? slope_of(token, key, weight_of(token, key)) : 0.f, 0.f);
-                      });
+  add_weighted_rows<T, false>(keys, stride, static_cast<const T*>(nullptr), 0, begin,
+                              arguments.causal ? token + 1 : end, size, lane, dq, unused, [&](int key, bool valid) {
+                                return make_float2(valid ? slope_of(token, key, weight_of(token, key)) : 0.f, 0.f);
+                              });
   store(dq, arguments.scale, 0);
 
   float dk[plain_columns] = {}, dv[plain_columns] = {};
-  pass_rows<T, true>(queries, stride, upstream, width, arguments.causal ? token : begin, end, size, lane, dk, dv,
-                     [&](int query, bool valid) {
-                       if (!valid) return make_float2(0.f, 0.f);
-                       const float weight = weight_of(query, token);
-                       return make_float2(slope_of(query, token, weight), weight);
-                     });
+  add_weighted_rows<T, true>(queries, stride, upstream, width, arguments.causal ? token : begin, end, size, lane, dk,
+                             dv, [&](int query, bool valid) {
+                               if (!valid) return make_float2(0.f, 0.f);
+                               const float weight = weight_of(query, token);
+                               return make_float2(slope_of(query, token, weight), weight);
+                             });
   store(dk, arguments.scale, 1);
   store(dv, 1.f, 2);
 }

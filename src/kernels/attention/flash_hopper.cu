@@ -45,17 +45,17 @@ struct HopperAttention {
 
 // Starts products = left * right^T for two tiles of rows; does not wait for the result.
 __device__ __forceinline__ void multiply_rows(Sums& products, std::uint32_t left, std::uint32_t right) {
-  const std::uint64_t a = matrix_place(left, 1024, 16), b = matrix_place(right, 1024, 16);
+  const std::uint64_t a = wgmma_descriptor(left, 1024, 16), b = wgmma_descriptor(right, 1024, 16);
 #pragma unroll
-  for (int part = 0; part < 4; ++part) multiply_64(products, a + part * (32 >> 4), b + part * (32 >> 4), part > 0);
+  for (int part = 0; part < 4; ++part) wgmma_64x64(products, a + part * (32 >> 4), b + part * (32 >> 4), part > 0);
 }
 
 // Starts sums += weights * rows, with the weights in registers; does not wait for the result.
 __device__ __forceinline__ void multiply_weights(Sums& sums, const std::uint32_t (&weights)[4][4],
                                                  std::uint32_t right) {
-  const std::uint64_t b = matrix_place(right, 1024, 16);
+  const std::uint64_t b = wgmma_descriptor(right, 1024, 16);
 #pragma unroll
-  for (int part = 0; part < 4; ++part) multiply_64<1>(sums, weights[part], b + part * (16 * 128 >> 4));
+  for (int part = 0; part < 4; ++part) wgmma_64x64<1>(sums, weights[part], b + part * (16 * 128 >> 4));
 }
 
 // Packs the attention weights of a tile as the left operand of a matmul, 16 columns per part.
@@ -144,9 +144,9 @@ template <typename Where>
 __device__ __forceinline__ std::uint32_t prepare(unsigned char* memory) {
   const std::uint32_t base = (shared_address(memory) + 1023) & ~1023u;
   if (threadIdx.x == 0) {
-    barrier_start(base + Where::barriers, 1);
-    barrier_start(base + Where::barriers + 8, 1);
-    barriers_visible();
+    mbarrier_start(base + Where::barriers, 1);
+    mbarrier_start(base + Where::barriers + 8, 1);
+    fence_mbarrier_init();
   }
   __syncthreads();
   return base;
@@ -154,7 +154,7 @@ __device__ __forceinline__ std::uint32_t prepare(unsigned char* memory) {
 
 __device__ __forceinline__ void forward(const HopperAttention& all, unsigned char* memory) {
   const std::uint32_t base = prepare<ForwardRoom>(memory);
-  after_previous();
+  wait_previous_kernel();
   const Share share = find_share<false>(all, blockIdx.x);
   if (!share.exists) return;
   const AttentionArguments& common = all.common;
@@ -165,13 +165,13 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
   const auto full = [&](int step) { return base + ForwardRoom::barriers + 8 * (step & 1); };
   const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + step * rows;
-    barrier_expect(full(step), ForwardRoom::stage_bytes + more);
-    copy_box(stage(step), &all.qkv, full(step), width + column, row, 0);
-    copy_box(stage(step) + tile_bytes, &all.qkv, full(step), 2 * width + column, row, 0);
+    mbarrier_expect_bytes(full(step), ForwardRoom::stage_bytes + more);
+    tma_load_box(stage(step), &all.qkv, full(step), width + column, row, 0);
+    tma_load_box(stage(step) + tile_bytes, &all.qkv, full(step), 2 * width + column, row, 0);
   };
   if (threadIdx.x == 0) {
     load(0, tile_bytes);
-    copy_box(base, &all.qkv, full(0), share.head * rows, share.begin + first, 0);
+    tma_load_box(base, &all.qkv, full(0), share.head * rows, share.begin + first, 0);
     if (steps > 1) load(1, 0);
   }
 
@@ -179,12 +179,12 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
   Sums sums = {};
   float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
   for (int step = 0; step < steps; ++step) {
-    barrier_wait(full(step), step >> 1 & 1);
+    mbarrier_wait(full(step), step >> 1 & 1);
     Sums scores;
-    products_fence();
+    wgmma_fence();
     multiply_rows(scores, base, stage(step));
-    products_commit();
-    products_wait<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     refine(scores);
     if (step + 1 == steps) {  // the only tile with masked keys
 #pragma unroll
@@ -223,10 +223,10 @@ __device__ __forceinline__ void forward(const HopperAttention& all, unsigned cha
     }
     std::uint32_t weights[4][4];
     pack_weights(weights, scores);
-    products_fence();
+    wgmma_fence();
     multiply_weights(sums, weights, stage(step) + tile_bytes);
-    products_commit();
-    products_wait<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     refine(sums);
     __syncthreads();
     if (threadIdx.x == 0 && step + 2 < steps) load(step + 2, 0);
@@ -261,15 +261,15 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
   const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
   const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + (first_step + step) * rows;
-    barrier_expect(full(step), BackwardRoom::stage_bytes + more);
-    copy_box(stage(step), &all.qkv, full(step), column, row, 0);
-    copy_box(stage(step) + tile_bytes, &all.dout, full(step), column, row, 0);
-    copy_box(stage(step) + 2 * tile_bytes, &all.out, full(step), column, row, 0);
+    mbarrier_expect_bytes(full(step), BackwardRoom::stage_bytes + more);
+    tma_load_box(stage(step), &all.qkv, full(step), column, row, 0);
+    tma_load_box(stage(step) + tile_bytes, &all.dout, full(step), column, row, 0);
+    tma_load_box(stage(step) + 2 * tile_bytes, &all.out, full(step), column, row, 0);
   };
   if (threadIdx.x == 0) {
     load(0, 2 * tile_bytes);
-    copy_box(base, &all.qkv, full(0), width + share.head * rows, share.begin + first, 0);
-    copy_box(base + tile_bytes, &all.qkv, full(0), 2 * width + share.head * rows, share.begin + first, 0);
+    tma_load_box(base, &all.qkv, full(0), width + share.head * rows, share.begin + first, 0);
+    tma_load_box(base + tile_bytes, &all.qkv, full(0), 2 * width + share.head * rows, share.begin + first, 0);
     if (steps > 1) load(1, 0);
   }
   // Two threads per streamed row: both compute its delta, and the second loads its lse, one step ahead. A nonexistent
@@ -285,13 +285,13 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
   const float factor = common.scale * log2_e;
   Sums dk = {}, dv = {};
   for (int step = 0; step < steps; ++step) {
-    barrier_wait(full(step), step >> 1 & 1);
+    mbarrier_wait(full(step), step >> 1 & 1);
     const std::uint32_t queries = stage(step), upstream = queries + tile_bytes;
     Sums weights, slopes;
-    products_fence();
+    wgmma_fence();
     multiply_rows(weights, base, queries);
     multiply_rows(slopes, base + tile_bytes, upstream);
-    products_commit();
+    wgmma_commit();
     float delta = 0.f;
 #pragma unroll
     for (int piece = 0; piece < 4; ++piece) {
@@ -302,7 +302,7 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
     delta += __shfl_xor_sync(0xffffffffu, delta, 1);
     row_data[half_row * rows + row] = half_row == 0 ? delta : next_lse;
     if (step + 1 < steps) next_lse = lse_of(step + 1);
-    products_wait<0>();
+    wgmma_wait<0>();
     refine(weights);
     refine(slopes);
     __syncthreads();
@@ -323,11 +323,11 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
     std::uint32_t left[4][4], other[4][4];
     pack_weights(left, weights);
     pack_weights(other, slopes);
-    products_fence();
+    wgmma_fence();
     multiply_weights(dv, left, upstream);
     multiply_weights(dk, other, queries);
-    products_commit();
-    products_wait<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     refine(dv);
     refine(dk);
     __syncthreads();
@@ -350,14 +350,14 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
   const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
   const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + step * rows;
-    barrier_expect(full(step), 2 * tile_bytes + more);
-    copy_box(stage(step), &all.qkv, full(step), width + column, row, 0);
-    copy_box(stage(step) + tile_bytes, &all.qkv, full(step), 2 * width + column, row, 0);
+    mbarrier_expect_bytes(full(step), 2 * tile_bytes + more);
+    tma_load_box(stage(step), &all.qkv, full(step), width + column, row, 0);
+    tma_load_box(stage(step) + tile_bytes, &all.qkv, full(step), 2 * width + column, row, 0);
   };
   if (threadIdx.x == 0) {
     load(0, 2 * tile_bytes);
-    copy_box(base, &all.qkv, full(0), share.head * rows, share.begin + first, 0);
-    copy_box(base + tile_bytes, &all.dout, full(0), share.head * rows, share.begin + first, 0);
+    tma_load_box(base, &all.qkv, full(0), share.head * rows, share.begin + first, 0);
+    tma_load_box(base + tile_bytes, &all.dout, full(0), share.head * rows, share.begin + first, 0);
     if (steps > 1) load(1, 0);
   }
   const std::int64_t own = static_cast<std::int64_t>(share.begin + first) * width + share.head * rows;
@@ -376,14 +376,14 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
   const float factor = common.scale * log2_e;
   Sums dq = {};
   for (int step = 0; step < steps; ++step) {
-    barrier_wait(full(step), step >> 1 & 1);
+    mbarrier_wait(full(step), step >> 1 & 1);
     const std::uint32_t keys = stage(step), values = keys + tile_bytes;
     Sums weights, slopes;
-    products_fence();
+    wgmma_fence();
     multiply_rows(weights, base, keys);
     multiply_rows(slopes, base + tile_bytes, values);
-    products_commit();
-    products_wait<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     refine(weights);
     refine(slopes);
     const bool masked = step + 1 == steps;  // the only tile with masked keys
@@ -399,10 +399,10 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
     }
     std::uint32_t left[4][4];
     pack_weights(left, slopes);
-    products_fence();
+    wgmma_fence();
     multiply_weights(dq, left, keys);
-    products_commit();
-    products_wait<0>();
+    wgmma_commit();
+    wgmma_wait<0>();
     refine(dq);
     __syncthreads();
     if (threadIdx.x == 0 && step + 2 < steps) load(step + 2, 0);
@@ -426,7 +426,7 @@ __global__ void __launch_bounds__(threads, 3) hopper_backward_kernel(const __gri
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   const std::uint32_t base = prepare<BackwardRoom>(memory);
-  after_previous();
+  wait_previous_kernel();
   const Share share = find_share<true>(all, blockIdx.x);
   if (!share.exists) return;
   if (share.keys) {
@@ -449,8 +449,8 @@ void launch(const Context& ctx, Kernel kernel, HopperAttention& all, const Seque
   std::int64_t tiles = sequences.count * all.max_tiles;
   if (sequences.count <= 32) tiles = std::min(tiles, (common.tokens + (rows - 1) * sequences.count) / rows);
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, static_cast<unsigned>(tiles * common.heads * kinds), threads,
-                static_cast<std::size_t>(shared), all);
+  launch_dependent(ctx, kernel, static_cast<unsigned>(tiles * common.heads * kinds), threads,
+                   static_cast<std::size_t>(shared), all);
 }
 
 }  // namespace

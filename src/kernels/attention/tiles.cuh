@@ -30,7 +30,7 @@ inline constexpr float log2_e = 1.4426950408889634f;
 // Returns the byte offset of an element in shared memory. Rows are padded by 16 bytes, so that for every head size the
 // eight rows of a matrix load (ldmatrix) are in different banks.
 template <int kHead>
-__device__ __forceinline__ std::uint32_t attention_place(int row, int column) {
+__device__ __forceinline__ std::uint32_t attention_offset(int row, int column) {
   return row * (kHead * 2 + 16) + column * 2;
 }
 
@@ -54,7 +54,7 @@ struct HeadRows {
     const int first = threadIdx.x / columns, column = threadIdx.x % columns * 8;
     row = column < head_size ? first : 1 << 30;
     offset = first * static_cast<int>(row_stride) + column;
-    place = attention_place<kHead>(first, column);
+    place = attention_offset<kHead>(first, column);
     active = column < kHead;
   }
   // Loads the rows starting at `first`. Rows at or after `end`, and columns beyond the head's size, are filled with
@@ -66,7 +66,7 @@ struct HeadRows {
 #pragma unroll
     for (int i = 0; i < kRows / each; ++i) {
       const bool valid = i * each < left;
-      copy_async(target + place + attention_place<kHead>(i * each, 0), valid ? from : source, valid);
+      cp_async(target + place + attention_offset<kHead>(i * each, 0), valid ? from : source, valid);
       from += each * stride;
     }
   }
@@ -77,15 +77,15 @@ struct HeadRows {
 // outermost (b_depth).
 template <int kHead>
 __device__ __forceinline__ std::uint32_t a_address(std::uint32_t base, int row, int column, int lane) {
-  return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
+  return base + attention_offset<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
 }
 template <int kHead>
 __device__ __forceinline__ std::uint32_t b_rows_address(std::uint32_t base, int row, int column, int lane) {
-  return base + attention_place<kHead>(row + (lane & 7) + (lane >> 4) * 8, column + ((lane >> 3) & 1) * 8);
+  return base + attention_offset<kHead>(row + (lane & 7) + (lane >> 4) * 8, column + ((lane >> 3) & 1) * 8);
 }
 template <int kHead>
 __device__ __forceinline__ std::uint32_t b_depth_address(std::uint32_t base, int row, int column, int lane) {
-  return base + attention_place<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
+  return base + attention_offset<kHead>(row + (lane & 15), column + (lane >> 4) * 8);
 }
 
 // Computes products += left * right^T, for kBlocks*16 rows of `left` and kTiles*8 rows of `right`.
@@ -96,11 +96,11 @@ __device__ __forceinline__ void multiply_rows(float (&products)[kBlocks][kTiles]
   for (int column = 0; column < kHead; column += 16) {
     std::uint32_t a[kBlocks][4];
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) load_matrices(a[i], a_address<kHead>(left, left_row + 16 * i, column, lane));
+    for (int i = 0; i < kBlocks; ++i) ldmatrix_x4(a[i], a_address<kHead>(left, left_row + 16 * i, column, lane));
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
       std::uint32_t b[4];
-      load_matrices(b, b_rows_address<kHead>(right, right_row + 8 * n, column, lane));
+      ldmatrix_x4(b, b_rows_address<kHead>(right, right_row + 8 * n, column, lane));
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         multiply_add(products[i][n], a[i], b[0], b[1]);
@@ -129,7 +129,7 @@ __device__ __forceinline__ void multiply_weights(float (&sums)[kBlocks][kHead / 
 #pragma unroll
     for (int column = 0; column < kHead; column += 16) {
       std::uint32_t b[4];
-      load_matrices_transposed(b, b_depth_address<kHead>(rows, row + 8 * n, column, lane));
+      ldmatrix_x4_transposed(b, b_depth_address<kHead>(rows, row + 8 * n, column, lane));
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
         multiply_add(sums[i][column / 8], a[i], b[0], b[1]);
@@ -176,7 +176,7 @@ struct AttentionShared {
 // Computes out = softmax(scale * q k^T) v and lse for 64*kBlocks queries of one head of one sequence.
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(const AttentionArguments arguments) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;  // the longest rows first
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
     passing.load(k_base + (step & 1) * step_bytes, step * key_rows, length);
     passing.source = values;
     passing.load(v_base + (step & 1) * step_bytes, step * key_rows, length);
-    copy_async_commit();
+    cp_async_commit();
   };
   load_step(0);
 
@@ -216,9 +216,9 @@ __global__ void __launch_bounds__(attention_threads) attention_forward_kernel(co
   for (int step = 0; step < steps; ++step) {
     if (step + 1 < steps) {
       load_step(step + 1);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      cp_async_wait<0>();
     }
     __syncthreads();
     const int key = step * key_rows, query = first + warp_row;
@@ -332,7 +332,7 @@ __device__ __forceinline__ float quad_dot(const bf16* left, const bf16* right, s
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_keys_backward_kernel(const AttentionArguments arguments) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = blockIdx.z;
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(attention_threads)
   const auto load_step = [&](int step) {
     passing.load(q_base + (step & 1) * step_bytes, step * key_rows, length);
     passing_upstream.load(d_base + (step & 1) * step_bytes, step * key_rows, length);
-    copy_async_commit();
+    cp_async_commit();
     const int index = threadIdx.x % key_rows, row = step * key_rows + index;
     float* const target = row_data + ((step & 1) * 2 + threadIdx.x / key_rows) * key_rows + index;
     // A nonexistent row has an infinite log-sum-exp, so that its weights are zero.
@@ -382,9 +382,9 @@ __global__ void __launch_bounds__(attention_threads)
   for (int step = first_step; step < steps; ++step) {
     if (step + 1 < steps) {
       load_step(step + 1);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      cp_async_wait<0>();
     }
     __syncthreads();
     const std::uint32_t q_step = q_base + (step & 1) * step_bytes, d_step = d_base + (step & 1) * step_bytes;
@@ -440,7 +440,7 @@ __global__ void __launch_bounds__(attention_threads)
 template <int kHead, int kBlocks>
 __global__ void __launch_bounds__(attention_threads)
     attention_queries_backward_kernel(const AttentionArguments arguments) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int own = AttentionShared<kHead, kBlocks>::own;
   const int head = blockIdx.x, sequence = blockIdx.y, tile = gridDim.z - 1 - blockIdx.z;
   const int begin = arguments.offsets[sequence], length = arguments.offsets[sequence + 1] - begin;
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(attention_threads)
     passing.load(k_base + (step & 1) * step_bytes, step * key_rows, length);
     passing.source = values;
     passing.load(v_base + (step & 1) * step_bytes, step * key_rows, length);
-    copy_async_commit();
+    cp_async_commit();
   };
   load_step(0);
 
@@ -495,9 +495,9 @@ __global__ void __launch_bounds__(attention_threads)
   for (int step = 0; step < steps; ++step) {
     if (step + 1 < steps) {
       load_step(step + 1);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      cp_async_wait<0>();
     }
     __syncthreads();
     const std::uint32_t k_step = k_base + (step & 1) * step_bytes, v_step = v_base + (step & 1) * step_bytes;

@@ -182,26 +182,26 @@ void multiply(const Product<T>& product) {
 }  // namespace
 
 template <>
-void gemm_own(const Product<float>& product) {
+void native_gemm(const Product<float>& product) {
   multiply(product);
 }
 
 template <>
-void gemm_own(const Product<double>& product) {
+void native_gemm(const Product<double>& product) {
   multiply(product);
 }
 
 template <>
 void gemm_serial(const Product<float>& product) {
   if (product.m == 0 || product.n == 0) return;
-  if (product.k == 0 || onednn().sgemm == nullptr) return gemm_own(product);
+  if (product.k == 0 || onednn().sgemm == nullptr) return native_gemm(product);
   // With several threads, oneDNN would split its sums differently for different thread counts.
   call_onednn(product, 1);
 }
 
 template <>
 void gemm_serial(const Product<double>& product) {
-  gemm_own(product);
+  native_gemm(product);
 }
 
 std::vector<Tile> make_tiles(std::int64_t m, std::int64_t n, std::int64_t wanted) {
@@ -257,7 +257,7 @@ void gemm_batch(Threads& threads, const std::vector<Product<double>>& products) 
 bool gemm_is_onednn() { return onednn().sgemm != nullptr; }
 std::string gemm_description() { return onednn().description; }
 
-double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds) {
+double peak_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds) {
   std::vector<float> a(static_cast<std::size_t>(m * k), 0.5f), b(static_cast<std::size_t>(k * n), 0.25f);
   std::vector<float> c(static_cast<std::size_t>(m * n));
   const Product<float> product{false, false, m, n, k, 1.0f, a.data(), k, b.data(), n, 0.0f, c.data(), n};

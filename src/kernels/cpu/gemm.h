@@ -38,11 +38,11 @@ void gemm_serial(const Product<double>& product);
 
 // Computes one GEMM with our own kernel, even if oneDNN is available.
 template <typename T>
-void gemm_own(const Product<T>& product);
+void native_gemm(const Product<T>& product);
 template <>
-void gemm_own(const Product<float>& product);
+void native_gemm(const Product<float>& product);
 template <>
-void gemm_own(const Product<double>& product);
+void native_gemm(const Product<double>& product);
 
 struct Tile {
   std::int64_t row_begin, row_end, column_begin, column_end;
@@ -98,6 +98,6 @@ std::string gemm_description();  // for display: which library, or why oneDNN is
 
 // Returns the FLOP/s in float that this machine's oneDNN reaches at this size with its own threading on as many threads
 // (our own kernel's rate without oneDNN). This is the reference rate for all other measurements.
-double machine_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
+double peak_gemm_rate(Threads& threads, std::int64_t m, std::int64_t n, std::int64_t k, double seconds);
 
 }  // namespace some::cpu

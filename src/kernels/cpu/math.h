@@ -9,7 +9,7 @@
 namespace some::cpu {
 
 // Returns e^x to 2 units in the last place; 0 below the smallest normal number; NaN stays NaN.
-inline float exp_of(float x) {
+inline float fast_exp(float x) {
   constexpr float lowest = -87.3f, highest = 88.3f;
   constexpr float rounder = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, left in the low bits
   float y = x < lowest ? lowest : x;
@@ -29,16 +29,16 @@ inline float exp_of(float x) {
   const std::int32_t power = (std::bit_cast<std::int32_t>(shifted) << 23) + 0x3F800000;
   return p * std::bit_cast<float>(x < lowest ? 0 : power);
 }
-inline double exp_of(double x) { return std::exp(x); }
+inline double fast_exp(double x) { return std::exp(x); }
 
 // The normal distribution at x: GELU(x) = x * cumulative and GELU'(x) = cumulative + x * density.
 template <typename T>
-struct NormalLaw {
+struct NormalDistribution {
   T cumulative, density;
 };
 
-inline NormalLaw<float> normal_law(float x) {
-  const float gauss = exp_of(-0.5f * x * x);
+inline NormalDistribution<float> normal_distribution(float x) {
+  const float gauss = fast_exp(-0.5f * x * x);
   // erfc(z) e^(z^2) = t q(t), t = 1/(1 + 0.4 z), z = |x|/sqrt(2); q interpolated at Chebyshev points: error 7e-9.
   const float t = 1.0f / std::fma(std::fabs(x), 0.4f * 0.70710678118f, 1.0f);
   float q = 0.07730757511f;
@@ -52,7 +52,7 @@ inline NormalLaw<float> normal_law(float x) {
   const float tail = 0.5f * gauss * (t * q);  // cumulative(-|x|)
   return {(x < 0.0f ? 0.0f : 1.0f) - std::copysign(tail, x), gauss * 0.3989422804f};
 }
-inline NormalLaw<double> normal_law(double x) {
+inline NormalDistribution<double> normal_distribution(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), std::exp(-0.5 * x * x) * 0.39894228040143267794};
 }
 
@@ -60,7 +60,7 @@ inline NormalLaw<double> normal_law(double x) {
 template <typename T>
 void gelu(const T* x, T* y, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * normal_law(x[i]).cumulative;
+  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * normal_distribution(x[i]).cumulative;
 }
 
 // Computes dy = dy * GELU'(x).
@@ -68,7 +68,7 @@ template <typename T>
 void gelu_gradient(const T* x, T* dy, std::int64_t n) {
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    const NormalLaw<T> law = normal_law(x[i]);
+    const NormalDistribution<T> law = normal_distribution(x[i]);
     dy[i] *= law.cumulative + x[i] * law.density;
   }
 }
@@ -102,7 +102,7 @@ T exp_sum(T* x, std::int64_t n, T shift) {
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < n; ++i) {
-    x[i] = exp_of(x[i] - shift);
+    x[i] = fast_exp(x[i] - shift);
     sum += x[i];
   }
   return sum;

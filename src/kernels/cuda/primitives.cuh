@@ -15,22 +15,22 @@ __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
 }
 
 // Copies 16 bytes from global to shared memory; if not `valid`, writes zeros and does not read the source.
-__device__ __forceinline__ void copy_async(std::uint32_t target, const void* source, bool valid) {
+__device__ __forceinline__ void cp_async(std::uint32_t target, const void* source, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(source), "r"(bytes) : "memory");
 }
-__device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 template <int kPending>
-__device__ __forceinline__ void copy_async_wait() {
+__device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void load_matrices(std::uint32_t (&registers)[4], std::uint32_t address) {
+__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&registers)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
                : "r"(address));
 }
-__device__ __forceinline__ void load_matrices_transposed(std::uint32_t (&registers)[4], std::uint32_t address) {
+__device__ __forceinline__ void ldmatrix_x4_transposed(std::uint32_t (&registers)[4], std::uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
                : "r"(address));
@@ -46,8 +46,7 @@ __device__ __forceinline__ void multiply_add(float* d, const std::uint32_t (&a)[
 }
 
 // Computes the same in fp16.
-__device__ __forceinline__ void multiply_add_half(float* d, const std::uint32_t (&a)[4], std::uint32_t b0,
-                                                  std::uint32_t b1) {
+__device__ __forceinline__ void mma_fp16(float* d, const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

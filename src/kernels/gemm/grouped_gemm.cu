@@ -8,7 +8,7 @@ namespace {
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
 
 // True if the tensor core kernels can compute this GEMM: they move 16 bytes at a time.
-bool fits_tensor_cores(const GroupedProduct& product) {
+bool fits_tensor_cores(const GroupedGemm& product) {
   return product.type == DType::bf16 && product.depth % 8 == 0 && product.columns % 8 == 0 && aligned(product.a) &&
          aligned(product.b) && aligned(product.result) && aligned(product.activated);
 }
@@ -19,7 +19,7 @@ constexpr int outer_rows = 16;
 // Computes the sums over a group's rows with plain multiply-adds, in the order of the rows: one 64x64 tile of one
 // group's matrix per block.
 template <typename T>
-__global__ void __launch_bounds__(256) plain_outer_kernel(const GroupedOuter outer) {
+__global__ void __launch_bounds__(256) plain_outer_kernel(const GroupedGradientGemm outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * outer_tile, first_n = blockIdx.x * outer_tile;
   const int begin = outer.offsets[group], end = outer.offsets[group + 1];
   if (begin == end) return;
@@ -80,7 +80,7 @@ __device__ __forceinline__ std::uint32_t tile_place(int row, int piece) {
 
 // Computes the same on the tensor cores, with a 128x128 tile per block and 32 rows per step. The summed axis is the
 // outermost of both operands, so both are read with transposing matrix loads.
-__global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter outer) {
+__global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedGradientGemm outer) {
   const int group = blockIdx.z, first_m = blockIdx.y * warp_tile, first_n = blockIdx.x * warp_tile;
   const int begin = outer.offsets[group], end = outer.offsets[group + 1];
   if (begin == end) return;
@@ -101,23 +101,23 @@ __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter o
       const std::int64_t v_row = outer.v_gather == 0 ? j : source / outer.v_gather;
       const int m = first_m + piece * 8, n = first_n + piece * 8;
       const bool u_valid = inside && m < m_size, v_valid = inside && n < n_size;
-      copy_async(u_base + tile_place(row, piece), u_valid ? u + u_row * m_size + m : u, u_valid);
-      copy_async(v_base + tile_place(row, piece), v_valid ? v + v_row * n_size + n : v, v_valid);
+      cp_async(u_base + tile_place(row, piece), u_valid ? u + u_row * m_size + m : u, u_valid);
+      cp_async(v_base + tile_place(row, piece), v_valid ? v + v_row * n_size + n : v, v_valid);
     }
   };
   const int steps = (end - begin + warp_rows - 1) / warp_rows;
 #pragma unroll
   for (int step = 0; step < warp_stages - 1; ++step) {
     if (step < steps) load_stage(step);
-    copy_async_commit();
+    cp_async_commit();
   }
   const int warp_m = (warp & 1) * 64, warp_n = (warp >> 1) * 32;
   float sums[4][4][4] = {};
   for (int step = 0; step < steps; ++step) {
-    copy_async_wait<warp_stages - 2>();
+    cp_async_wait<warp_stages - 2>();
     __syncthreads();
     if (step + warp_stages - 1 < steps) load_stage(step + warp_stages - 1);
-    copy_async_commit();
+    cp_async_commit();
     const std::uint32_t u_base = base + (step % warp_stages) * warp_stage_bytes, v_base = u_base + warp_stage_bytes / 2;
 #pragma unroll
     for (int part = 0; part < warp_rows / 16; ++part) {
@@ -125,12 +125,12 @@ __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter o
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int row = part * 16 + (lane & 7) + (lane >> 4) * 8, piece = (warp_m + i * 16) / 8 + ((lane >> 3) & 1);
-        load_matrices_transposed(left[i], u_base + tile_place(row, piece));
+        ldmatrix_x4_transposed(left[i], u_base + tile_place(row, piece));
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int row = part * 16 + (lane & 15), piece = (warp_n + i * 16) / 8 + (lane >> 4);
-        load_matrices_transposed(right[i], v_base + tile_place(row, piece));
+        ldmatrix_x4_transposed(right[i], v_base + tile_place(row, piece));
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter o
       }
     }
   }
-  copy_async_wait<0>();
+  cp_async_wait<0>();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
 #pragma unroll
@@ -165,19 +165,19 @@ __global__ void __launch_bounds__(256, 2) warp_outer_kernel(const GroupedOuter o
 
 }  // namespace
 
-Kernel choose_kernel(const Context& ctx, const GroupedProduct& product) {
+Kernel choose_kernel(const Context& ctx, const GroupedGemm& product) {
   if (!fits_tensor_cores(product)) return Kernel::plain;
   return ctx.cuda->major == 9 ? Kernel::warpgroup : Kernel::warp;
 }
 
-bool makes_low(const Context& ctx, const GroupedProduct& product) {
+bool computes_low(const Context& ctx, const GroupedGemm& product) {
   if (product.rows == 0 || product.columns == 0) return false;
   if (choose_kernel(ctx, product) != Kernel::warpgroup || !aligned(product.inner)) return false;
   if (product.rank == 0 || product.factor_transposed != product.b_transposed) return false;
-  return product.gather != 0 ? resident_is_wide(ctx, product) : takes_wide(ctx, product);
+  return product.gather != 0 ? uses_wide_resident_tiles(ctx, product) : uses_wide_tiles(ctx, product);
 }
 
-int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
+int row_sum_parts(const Context& ctx, const GroupedGemm& product) {
   const auto parts = [&](int width) { return static_cast<int>((product.columns + width - 1) / width); };
   switch (choose_kernel(ctx, product)) {
     case Kernel::plain: return parts(64);
@@ -187,11 +187,11 @@ int row_sum_slots(const Context& ctx, const GroupedProduct& product) {
   return 0;
 }
 
-void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel) {
+void run_grouped_product(Context& ctx, const GroupedGemm& product, Kernel kernel) {
   if (product.rows == 0 || product.columns == 0) return;
-  if (product.rank > 0 && !takes_correction(product.finish))
+  if (product.rank > 0 && !supports_correction(product.finish))
     failed(Code::internal, "a product that keeps GELU's slope has no place for a low-rank correction");
-  if (product.inner != nullptr && (kernel != Kernel::warpgroup || !makes_low(ctx, product)))
+  if (product.inner != nullptr && (kernel != Kernel::warpgroup || !computes_low(ctx, product)))
     failed(Code::internal, "this product cannot make its low-rank correction's rows itself");
   switch (kernel) {
     case Kernel::plain: return launch_plain(ctx, product);
@@ -200,11 +200,11 @@ void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel ker
   }
 }
 
-void grouped_product(Context& ctx, const GroupedProduct& product) {
+void launch_grouped_gemm(Context& ctx, const GroupedGemm& product) {
   run_grouped_product(ctx, product, choose_kernel(ctx, product));
 }
 
-void grouped_outer(Context& ctx, const GroupedOuter& outer) {
+void launch_grouped_gradient_gemm(Context& ctx, const GroupedGradientGemm& outer) {
   if (outer.groups == 0 || outer.m == 0 || outer.n == 0) return;
   const auto tiles = [](std::int64_t size, int tile) { return static_cast<unsigned>((size + tile - 1) / tile); };
   const cudaStream_t stream = ctx.cuda->stream;

@@ -40,7 +40,7 @@ constexpr bool reads_result(Epilogue finish) {
 constexpr bool activates(Epilogue finish) { return finish == Epilogue::gelu || finish == Epilogue::gelu_slope; }
 // True if a low-rank correction can precede the epilogue: experts with such a correction keep the input of their GELU,
 // not its slope.
-constexpr bool takes_correction(Epilogue finish) {
+constexpr bool supports_correction(Epilogue finish) {
   return finish == Epilogue::store || finish == Epilogue::gelu || finish == Epilogue::gelu_backward;
 }
 
@@ -48,8 +48,8 @@ constexpr bool takes_correction(Epilogue finish) {
 // low-rank correction of rank > 0, before the epilogue: + sum_r low[j, r] * factor[group(j)][n, r], or
 // factor[group(j)][r, n] when factor_transposed. If `inner` is set, low is computed rather than read: low[j, r] = sum_c
 // a[source(j), c] * inner[group(j)][r, c], or inner[group(j)][c, r] when factor_transposed. `inner` may be set only if
-// makes_low() is true.
-struct GroupedProduct {
+// computes_low() is true.
+struct GroupedGemm {
   DType type = DType::bf16;
   const void* a = nullptr;
   const void* b = nullptr;
@@ -68,23 +68,23 @@ struct GroupedProduct {
   void* activated = nullptr;     // the same type; for Epilogue::gelu and gelu_slope
   const float* gates = nullptr;  // indexed by order[j]; null: 1. For Epilogue::gelu_backward and slope_backward
   float* row_sums =
-      nullptr;  // [rows, row_sum_slots(product)] partial sums of each row, or null. For Epilogue::gelu_backward
+      nullptr;  // [rows, row_sum_parts(product)] partial sums of each row, or null. For Epilogue::gelu_backward
 };
 
 // Returns the number of partial sums per row that the kernel chosen for this GEMM writes.
-int row_sum_slots(const Context& ctx, const GroupedProduct& product);
-void grouped_product(Context& ctx, const GroupedProduct& product);
-// True if grouped_product() can compute `low` from `inner` during this GEMM.
-bool makes_low(const Context& ctx, const GroupedProduct& product);
+int row_sum_parts(const Context& ctx, const GroupedGemm& product);
+void launch_grouped_gemm(Context& ctx, const GroupedGemm& product);
+// True if launch_grouped_gemm() can compute `low` from `inner` during this GEMM.
+bool computes_low(const Context& ctx, const GroupedGemm& product);
 
 // The kernel is chosen by device, type and sizes; tests and benchmarks may request a particular one.
 enum class Kernel { plain, warp, warpgroup };
-Kernel choose_kernel(const Context& ctx, const GroupedProduct& product);
-void run_grouped_product(Context& ctx, const GroupedProduct& product, Kernel kernel);
+Kernel choose_kernel(const Context& ctx, const GroupedGemm& product);
+void run_grouped_product(Context& ctx, const GroupedGemm& product, Kernel kernel);
 
 // Computes target[g][m, n] += sum over the rows j of group g of u[j, m] * v[j, n], in fp32. u_gather and v_gather work
 // like `gather` above.
-struct GroupedOuter {
+struct GroupedGradientGemm {
   DType type = DType::bf16;
   const void* u = nullptr;
   const void* v = nullptr;
@@ -94,6 +94,6 @@ struct GroupedOuter {
   std::int64_t m = 0, n = 0, groups = 0;
   float* target = nullptr;
 };
-void grouped_outer(Context& ctx, const GroupedOuter& outer);
+void launch_grouped_gradient_gemm(Context& ctx, const GroupedGradientGemm& outer);
 
 }  // namespace some::cuda

@@ -47,9 +47,9 @@ __device__ __forceinline__ void advance(int& stage, int& parity) {
 }
 
 // Loads all tiles through TMA from a single warp.
-template <Columns kColumns, Epilogue kFinish>
+template <Columns kColumns, Epilogue kEpilogue>
 __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUtensorMap* map_b,
-                                           const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
+                                           const GemmArguments& arguments, const Pipeline& pipeline, int tiles,
                                            int steps) {
   if (threadIdx.x >= 32) return;
   const int lane = threadIdx.x;
@@ -57,13 +57,13 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int first_column = (index % arguments.column_tiles) * block_columns;
-    if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
+    if constexpr (reads_result(kEpilogue)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < steps; ++step) {
-      barrier_wait(pipeline.empty(stage), parity);
+      mbarrier_wait(pipeline.empty(stage), parity);
       if (lane == 0) {
         const std::uint32_t a_base = pipeline.data + stage * stage_bytes;
-        barrier_expect(pipeline.full(stage), stage_bytes);
-        copy_box(a_base, map_a, pipeline.full(stage), step * block_depth, tile.begin, 0);
+        mbarrier_expect_bytes(pipeline.full(stage), stage_bytes);
+        tma_load_box(a_base, map_a, pipeline.full(stage), step * block_depth, tile.begin, 0);
         load_matrix<kColumns>(map_b, a_base + a_bytes, pipeline.full(stage), step * block_depth, first_column,
                               tile.group, arguments.columns);
       }
@@ -75,8 +75,8 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
 
 // Fetches gathered rows by 16-byte copies from all four loading warps; a stage is full when every thread's copies have
 // arrived.
-template <Columns kColumns, Epilogue kFinish>
-__device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const ProductArguments& arguments,
+template <Columns kColumns, Epilogue kEpilogue>
+__device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const GemmArguments& arguments,
                                             const Pipeline& pipeline, int tiles, int steps) {
   const int thread = threadIdx.x, piece = thread & 7;
   int stage = 0, parity = 1;
@@ -90,13 +90,13 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
       rows[i] = static_cast<const bf16*>(arguments.a) +
                 static_cast<std::int64_t>(source_row(arguments, j)) * arguments.depth + piece * 8;
     }
-    if constexpr (reads_result(kFinish)) prefetch_result<1, 128>(arguments, tile, first_column, thread);
+    if constexpr (reads_result(kEpilogue)) prefetch_result<1, 128>(arguments, tile, first_column, thread);
     for (int step = 0; step < steps; ++step) {
-      barrier_wait(pipeline.empty(stage), parity);
+      mbarrier_wait(pipeline.empty(stage), parity);
       const std::uint32_t a_base = pipeline.data + stage * stage_bytes;
       const int start = step * block_depth;
       if (thread == 0) {
-        barrier_expect(pipeline.full(stage), b_bytes);
+        mbarrier_expect_bytes(pipeline.full(stage), b_bytes);
         load_matrix<kColumns>(map_b, a_base + a_bytes, pipeline.full(stage), start, first_column, tile.group,
                               arguments.columns);
       }
@@ -104,14 +104,14 @@ __device__ __forceinline__ void load_copies(const CUtensorMap* map_b, const Prod
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const int row = (thread >> 3) + 16 * i;
-        copy_async(a_base + row * 128 + ((piece ^ (row & 7)) << 4), valid ? rows[i] + start : rows[i], valid);
+        cp_async(a_base + row * 128 + ((piece ^ (row & 7)) << 4), valid ? rows[i] + start : rows[i], valid);
       }
-      barrier_arrive_after_copies(pipeline.full(stage));
+      mbarrier_arrive_after_cp_async(pipeline.full(stage));
       advance(stage, parity);
     }
   }
-  copy_async_commit();
-  copy_async_wait<0>();
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 // Multiplies kBlocks blocks of 64 rows; one block suffices for a tile that has at most 64 rows.
@@ -121,31 +121,31 @@ __device__ __forceinline__ void multiply_tile(float (&sums)[2][64], const Pipeli
   constexpr int kTransposed = kColumns == Columns::transposed;
   int previous = -1;
   for (int step = 0; step < steps; ++step) {
-    barrier_wait(pipeline.full(stage), parity);
-    if constexpr (kLoad == Load::copies) publish_shared();
+    mbarrier_wait(pipeline.full(stage), parity);
+    if constexpr (kLoad == Load::copies) fence_proxy_async();
     const std::uint32_t a_base = pipeline.data + stage * stage_bytes;
-    const std::uint64_t a_place = matrix_place(a_base, 1024, 16);
-    const std::uint64_t b_place = matrix_place(a_base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
-    products_fence();
+    const std::uint64_t a_place = wgmma_descriptor(a_base, 1024, 16);
+    const std::uint64_t b_place = wgmma_descriptor(a_base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part) {
       const std::uint64_t b_part = b_place + (kTransposed ? part * (16 * 128 >> 4) : part * (32 >> 4));
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         const std::uint64_t a_part = a_place + block * (64 * 128 >> 4) + part * (32 >> 4);
-        multiply_128<kTransposed>(sums[block], a_part, b_part, step > 0 || part > 0);
+        wgmma_64x128<kTransposed>(sums[block], a_part, b_part, step > 0 || part > 0);
       }
     }
-    products_commit();
-    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-    if (previous >= 0 && lane == 0) barrier_arrive(pipeline.empty(previous));
+    wgmma_commit();
+    wgmma_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    if (previous >= 0 && lane == 0) mbarrier_arrive(pipeline.empty(previous));
     previous = stage;
     advance(stage, parity);
   }
 }
 
-template <Load kLoad, Columns kColumns, Epilogue kFinish, bool kCorrected>
-__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, const Pipeline& pipeline, int tiles,
+template <Load kLoad, Columns kColumns, Epilogue kEpilogue, bool kCorrected>
+__device__ __forceinline__ void multiply_tiles(const GemmArguments& arguments, const Pipeline& pipeline, int tiles,
                                                int steps) {
   const int group = threadIdx.x / 128 - 1, lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
   const std::uint32_t staging = pipeline.staging + (group * 4 + warp) * 2 * staging_bytes;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
     }
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column_tile = index % arguments.column_tiles;
-    WarpTile<kFinish, kColumns == Columns::woven, 2, kCorrected> share{
+    WarpTile<kEpilogue, kColumns == Columns::woven, 2, kCorrected> share{
         arguments, tile.begin + warp * 16, tile.end, column_tile * block_columns, column_tile, staging, lane,
         tile.group};
     share.start();
@@ -170,18 +170,18 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       multiply_tile<kLoad, kColumns, 1>(sums, pipeline, stage, parity, steps, lane);
     }
     if (index + static_cast<int>(gridDim.x) < tiles) named_arrive(1 + (group ^ 1), 256);
-    products_wait<0>();
-    if (lane == 0) barrier_arrive(pipeline.empty(stage == 0 ? stages - 1 : stage - 1));
+    wgmma_wait<0>();
+    if (lane == 0) mbarrier_arrive(pipeline.empty(stage == 0 ? stages - 1 : stage - 1));
     share.finish(sums);
   }
 }
 
 #endif
 
-template <Load kLoad, Columns kColumns, Epilogue kFinish, bool kCorrected>
+template <Load kLoad, Columns kColumns, Epilogue kEpilogue, bool kCorrected>
 __global__ void __launch_bounds__(threads, 1)
     hopper_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-                  const __grid_constant__ ProductArguments arguments) {
+                  const __grid_constant__ GemmArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   Pipeline pipeline;
@@ -190,55 +190,55 @@ __global__ void __launch_bounds__(threads, 1)
   pipeline.barriers = pipeline.staging + 8 * 2 * staging_bytes;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < stages; ++stage) {
-      barrier_start(pipeline.full(stage), kLoad == Load::copies ? 129 : 1);
-      barrier_start(pipeline.empty(stage), 4);  // one arrival per warp of the warpgroup that multiplies
+      mbarrier_start(pipeline.full(stage), kLoad == Load::copies ? 129 : 1);
+      mbarrier_start(pipeline.empty(stage), 4);  // one arrival per warp of the warpgroup that multiplies
     }
-    barriers_visible();
+    fence_mbarrier_init();
     prefetch_map(&map_a);
     prefetch_map(&map_b);
   }
   __syncthreads();
-  after_previous();
+  wait_previous_kernel();
   const int tiles = row_tile_count(arguments) * arguments.column_tiles;
   const int steps = (arguments.depth + block_depth - 1) / block_depth;
   if (threadIdx.x < 128) {
     if constexpr (kLoad == Load::copies) {
-      fewer_registers<56>();
-      load_copies<kColumns, kFinish>(&map_b, arguments, pipeline, tiles, steps);
+      release_registers<56>();
+      load_copies<kColumns, kEpilogue>(&map_b, arguments, pipeline, tiles, steps);
     } else {
-      fewer_registers<40>();
-      load_tiles<kColumns, kFinish>(&map_a, &map_b, arguments, pipeline, tiles, steps);
+      release_registers<40>();
+      load_tiles<kColumns, kEpilogue>(&map_a, &map_b, arguments, pipeline, tiles, steps);
     }
   } else {
-    more_registers<kLoad == Load::copies ? 224 : 232>();
-    multiply_tiles<kLoad, kColumns, kFinish, kCorrected>(arguments, pipeline, tiles, steps);
+    claim_registers<kLoad == Load::copies ? 224 : 232>();
+    multiply_tiles<kLoad, kColumns, kEpilogue, kCorrected>(arguments, pipeline, tiles, steps);
   }
 #endif
 }
 
-template <Load kLoad, Columns kColumns, Epilogue kFinish, bool kCorrected>
-void launch_kernel(Context& ctx, const GroupedProduct& product) {
-  const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
+template <Load kLoad, Columns kColumns, Epilogue kEpilogue, bool kCorrected>
+void launch_kernel(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, block_columns, block_columns);
   const CUtensorMap map_b = describe_matrices<kColumns>(product);
   const CUtensorMap map_a =
       kLoad == Load::rows ? describe(product.a, product.depth, product.rows, 1, tile_rows) : map_b;
-  const auto kernel = hopper_kernel<kLoad, kColumns, kFinish, kCorrected>;
+  const auto kernel = hopper_kernel<kLoad, kColumns, kEpilogue, kCorrected>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
-  launch_behind(ctx, kernel, grid, threads, shared_bytes, map_a, map_b, arguments);
+  launch_dependent(ctx, kernel, grid, threads, shared_bytes, map_a, map_b, arguments);
 }
 
-template <Load kLoad, Columns kColumns, Epilogue kFinish>
-void launch(Context& ctx, const GroupedProduct& product) {
-  if constexpr (takes_correction(kFinish)) {
-    if (product.rank > 0) return launch_kernel<kLoad, kColumns, kFinish, true>(ctx, product);
+template <Load kLoad, Columns kColumns, Epilogue kEpilogue>
+void launch(Context& ctx, const GroupedGemm& product) {
+  if constexpr (supports_correction(kEpilogue)) {
+    if (product.rank > 0) return launch_kernel<kLoad, kColumns, kEpilogue, true>(ctx, product);
   }
-  launch_kernel<kLoad, kColumns, kFinish, false>(ctx, product);
+  launch_kernel<kLoad, kColumns, kEpilogue, false>(ctx, product);
 }
 
 template <Load kLoad, Columns kColumns>
-void launch_epilogue(Context& ctx, const GroupedProduct& product) {
+void launch_epilogue(Context& ctx, const GroupedGemm& product) {
   switch (product.finish) {
     case Epilogue::store: return launch<kLoad, kColumns, Epilogue::store>(ctx, product);
     case Epilogue::gelu: return launch<kLoad, kColumns, Epilogue::gelu>(ctx, product);
@@ -253,7 +253,7 @@ void launch_epilogue(Context& ctx, const GroupedProduct& product) {
 }
 
 template <Load kLoad>
-void launch_load(Context& ctx, const GroupedProduct& product) {
+void launch_load(Context& ctx, const GroupedGemm& product) {
   if (product.b_transposed) return launch_epilogue<kLoad, Columns::transposed>(ctx, product);
   if constexpr (kLoad == Load::rows) {
     if (product.columns % 32 == 0 && !reads_result(product.finish)) {
@@ -265,7 +265,7 @@ void launch_load(Context& ctx, const GroupedProduct& product) {
 
 }  // namespace
 
-void launch_warpgroup(Context& ctx, const GroupedProduct& product) {
+void launch_warpgroup(Context& ctx, const GroupedGemm& product) {
   if (product.gather != 0 ? launch_resident(ctx, product) : launch_wide(ctx, product)) return;
   return product.gather == 0 ? launch_load<Load::rows>(ctx, product) : launch_load<Load::copies>(ctx, product);
 }

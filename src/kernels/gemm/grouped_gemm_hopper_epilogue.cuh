@@ -81,7 +81,7 @@ struct BackwardPart {
 #pragma unroll
     for (int pass = 0; pass < 2; ++pass) {
       const bool valid = 8 * pass < left;
-      copy_async(piece(pass), valid ? place + static_cast<std::int64_t>(8 * pass) * columns : place, valid);
+      cp_async(piece(pass), valid ? place + static_cast<std::int64_t>(8 * pass) * columns : place, valid);
     }
   }
   __device__ __forceinline__ void store() const {
@@ -99,9 +99,9 @@ struct BackwardPart {
 // were loaded in an order that leaves each lane with eight adjacent columns of a row, which it can store directly;
 // otherwise the tile goes through shared memory in parts of 16 rows and 64 columns. kCorrected: a low-rank correction
 // is added. This is a template parameter so that kernels without a correction do not spend registers on it.
-template <Epilogue kFinish, bool kWoven, int kBlocks, bool kCorrected>
+template <Epilogue kEpilogue, bool kWoven, int kBlocks, bool kCorrected>
 struct WarpTile {
-  const ProductArguments& arguments;
+  const GemmArguments& arguments;
   int first, end, column, slot;
   std::uint32_t staging;  // this warp's staging_bytes; twice as many if the epilogue activates and is not woven
   int lane;
@@ -114,7 +114,7 @@ struct WarpTile {
 
   // Requests the data that finish() needs from memory, before the GEMM is computed.
   __device__ __forceinline__ void start() {
-    if constexpr (reads_result(kFinish)) {
+    if constexpr (reads_result(kEpilogue)) {
       if (first < end) {  // two parts are in flight during the GEMM
         fetch_part(0);
         fetch_part(1);
@@ -144,7 +144,7 @@ struct WarpTile {
 #pragma unroll
       for (int block = 0; block < kBlocks; ++block) {
         if (first + block * 64 >= end) break;
-        if constexpr (reads_result(kFinish)) {
+        if constexpr (reads_result(kEpilogue)) {
           finish_backward(sums[block], block);
         } else {
           finish_forward(sums[block], 2 * block);
@@ -172,10 +172,10 @@ struct WarpTile {
         float x[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[i] = sums[group * 16 + (i >> 1) * 4 + half * 2 + (i & 1)];
-        if constexpr (activates(kFinish)) {
+        if constexpr (activates(kEpilogue)) {
           float value[8], slope[8];
           gelu_short(x, value, slope);
-          store(arguments.result, group, half, kFinish == Epilogue::gelu_slope ? slope : x);
+          store(arguments.result, group, half, kEpilogue == Epilogue::gelu_slope ? slope : x);
           store(arguments.activated, group, half, value);
         } else {
           store(arguments.result, group, half, x);
@@ -191,10 +191,10 @@ struct WarpTile {
       float x[16];
 #pragma unroll
       for (int i = 0; i < 16; ++i) x[i] = sums[half * 16 + i];
-      if constexpr (activates(kFinish)) {
+      if constexpr (activates(kEpilogue)) {
         float value[16], slope[16];
         gelu_short(x, value, slope);
-        store_tiles(rows, staging, half, kFinish == Epilogue::gelu_slope ? slope : x);
+        store_tiles(rows, staging, half, kEpilogue == Epilogue::gelu_slope ? slope : x);
         store_tiles(rows, staging + staging_bytes, half, value);
       } else {
         store_tiles(rows, staging, half, x);
@@ -202,7 +202,7 @@ struct WarpTile {
     }
     __syncwarp();
     store_rows(rows, staging, arguments.result);
-    if constexpr (activates(kFinish)) store_rows(rows, staging + staging_bytes, arguments.activated);
+    if constexpr (activates(kEpilogue)) store_rows(rows, staging + staging_bytes, arguments.activated);
     __syncwarp();
   }
 
@@ -217,7 +217,7 @@ struct WarpTile {
   }
   __device__ __forceinline__ void fetch_part(int part) const {
     if (part < 4 * kBlocks && first + (part >> 2) * 64 < end) backward_part(part).fetch();
-    copy_async_commit();
+    cp_async_commit();
   }
 
   __device__ __forceinline__ void finish_backward(const float (&sums)[64], int block) {
@@ -226,12 +226,12 @@ struct WarpTile {
     for (int index = 0; index < 4; ++index) {
       const int number = 4 * block + index;
       const BackwardPart part = backward_part(number);
-      copy_async_wait<1>();
+      cp_async_wait<1>();
       __syncwarp();
 #pragma unroll
       for (int pair = 0; pair < 2; ++pair) {
         std::uint32_t packed[4];
-        load_matrices(packed, part.matrix_row(pair));
+        ldmatrix_x4(packed, part.matrix_row(pair));
         float slopes[8];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -239,7 +239,7 @@ struct WarpTile {
           slopes[2 * i + 1] = high_half(packed[i]);
         }
         const float* const products = sums + index * 16 + pair * 8;
-        if constexpr (kFinish == Epilogue::gelu_backward) {
+        if constexpr (kEpilogue == Epilogue::gelu_backward) {
           float value[8], derivative[8];
           gelu_short(slopes, value, derivative);  // here `slopes` still holds the GELU's input
 #pragma unroll
@@ -253,14 +253,14 @@ struct WarpTile {
           const float gate = gates[2 * block + (i & 1)];
           packed[i] = pack(gate * products[2 * i] * slopes[2 * i], gate * products[2 * i + 1] * slopes[2 * i + 1]);
         }
-        store_matrices(part.matrix_row(pair), packed);  // overwrites the values that were read
+        stmatrix_x4(part.matrix_row(pair), packed);  // overwrites the values that were read
       }
       __syncwarp();
       part.store();
       __syncwarp();
       fetch_part(number + 2);
     }
-    if constexpr (kFinish == Epilogue::gelu_backward) {
+    if constexpr (kEpilogue == Epilogue::gelu_backward) {
       if (arguments.row_sums != nullptr) add_up(totals, first + block * 64);
     }
   }
@@ -285,7 +285,7 @@ struct WarpTile {
       std::uint32_t packed[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) packed[i] = pack(x[8 * pair + 2 * i], x[8 * pair + 2 * i + 1]);
-      store_matrices(rows.matrix_row(staging, 2 * half + pair), packed);
+      stmatrix_x4(rows.matrix_row(staging, 2 * half + pair), packed);
     }
   }
 };

@@ -6,7 +6,7 @@
 
 namespace some::cuda {
 
-struct ProductArguments {
+struct GemmArguments {
   const void* a;
   const void* b;
   const Tile* tiles;
@@ -25,8 +25,8 @@ struct ProductArguments {
   int rank;
 };
 
-inline ProductArguments arguments_of(const GroupedProduct& product, int column_tile, int slot_width) {
-  ProductArguments arguments;
+inline GemmArguments arguments_of(const GroupedGemm& product, int column_tile, int slot_width) {
+  GemmArguments arguments;
   arguments.a = product.a;
   arguments.b = product.b;
   arguments.tiles = product.tiles;
@@ -49,11 +49,11 @@ inline ProductArguments arguments_of(const GroupedProduct& product, int column_t
   return arguments;
 }
 
-__device__ __forceinline__ int row_tile_count(const ProductArguments& arguments) {
+__device__ __forceinline__ int row_tile_count(const GemmArguments& arguments) {
   return arguments.tiles != nullptr ? arguments.tiles[0].group : (arguments.rows + tile_rows - 1) / tile_rows;
 }
 
-__device__ __forceinline__ Tile row_tile(const ProductArguments& arguments, int index) {
+__device__ __forceinline__ Tile row_tile(const GemmArguments& arguments, int index) {
   if (arguments.tiles != nullptr) {
     const int4 entry = __ldg(reinterpret_cast<const int4*>(arguments.tiles) + 1 + index);
     return {entry.x, entry.y, entry.z, 0};
@@ -62,15 +62,15 @@ __device__ __forceinline__ Tile row_tile(const ProductArguments& arguments, int 
 }
 
 // Returns the row of `a` from which row j of the result is computed.
-__device__ __forceinline__ int source_row(const ProductArguments& arguments, int j) {
+__device__ __forceinline__ int source_row(const GemmArguments& arguments, int j) {
   return arguments.gather == 0 ? j : arguments.order[j] / arguments.gather;
 }
 
 // Runs the epilogue on 16 rows and 8*kTiles columns that one warp holds in the accumulator layout. All lanes must take
 // part. Rows at or after row_end belong to another group and are not changed.
-template <Epilogue kFinish, int kTiles>
-__device__ __forceinline__ void finish_rows(const float* sums, const ProductArguments& arguments, int row, int row_end,
-                                            int column, int slot, int lane) {
+template <Epilogue kEpilogue, int kTiles>
+__device__ __forceinline__ void epilogue_rows(const float* sums, const GemmArguments& arguments, int row, int row_end,
+                                              int column, int slot, int lane) {
   static_assert(kTiles % 4 == 0);
   const int quad = lane & 3;
   const int columns = arguments.columns;
@@ -80,17 +80,17 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
     const int j = row + (lane >> 2) + 8 * half;
     const bool in_group = j < row_end;
     const std::int64_t row_start = static_cast<std::int64_t>(j) * columns;
-    if constexpr (!reads_result(kFinish)) {
+    if constexpr (!reads_result(kEpilogue)) {
 #pragma unroll
       for (int group = 0; group < kTiles; group += 4) {
         std::uint32_t values[4], activated[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
-          if constexpr (activates(kFinish)) {
+          if constexpr (activates(kEpilogue)) {
             const Gelu first = gelu_short(low), second = gelu_short(high);
             activated[i] = pack(first.value, second.value);
-            if constexpr (kFinish == Epilogue::gelu_slope) low = first.derivative, high = second.derivative;
+            if constexpr (kEpilogue == Epilogue::gelu_slope) low = first.derivative, high = second.derivative;
           }
           values[i] = pack(low, high);
         }
@@ -99,7 +99,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
         transpose_quad(values, lane);
         if (valid)
           *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
-        if constexpr (activates(kFinish)) {
+        if constexpr (activates(kEpilogue)) {
           transpose_quad(activated, lane);
           bf16* const target = static_cast<bf16*>(arguments.activated);
           if (valid) {
@@ -126,7 +126,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float low = sums[(group + i) * 4 + 2 * half], high = sums[(group + i) * 4 + 2 * half + 1];
-          if constexpr (kFinish == Epilogue::slope_backward) {
+          if constexpr (kEpilogue == Epilogue::slope_backward) {
             values[i] = pack(gate * low * low_half(values[i]), gate * high * high_half(values[i]));
           } else {
             const Gelu first = gelu_short(low_half(values[i])), second = gelu_short(high_half(values[i]));
@@ -140,7 +140,7 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
           *reinterpret_cast<uint4*>(result + row_start + at) = make_uint4(values[0], values[1], values[2], values[3]);
         }
       }
-      if (kFinish == Epilogue::gelu_backward &&
+      if (kEpilogue == Epilogue::gelu_backward &&
           arguments.row_sums != nullptr) {  // one partial sum per warp; they are added up later, in a fixed order
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
@@ -152,15 +152,15 @@ __device__ __forceinline__ void finish_rows(const float* sums, const ProductArgu
   }
 }
 
-void launch_plain(Context& ctx, const GroupedProduct& product);
-void launch_warp(Context& ctx, const GroupedProduct& product);
-void launch_warpgroup(Context& ctx, const GroupedProduct& product);
+void launch_plain(Context& ctx, const GroupedGemm& product);
+void launch_warp(Context& ctx, const GroupedGemm& product);
+void launch_warpgroup(Context& ctx, const GroupedGemm& product);
 // Launches a Hopper kernel; returns false if its kernels cannot compute this GEMM.
-bool launch_resident(Context& ctx, const GroupedProduct& product);
-bool launch_wide(Context& ctx, const GroupedProduct& product);
+bool launch_resident(Context& ctx, const GroupedGemm& product);
+bool launch_wide(Context& ctx, const GroupedGemm& product);
 // True if launch_resident or launch_wide would compute the GEMM in tiles of 256 columns, whose kernels can compute
 // `low` themselves.
-bool resident_is_wide(const Context& ctx, const GroupedProduct& product);
-bool takes_wide(const Context& ctx, const GroupedProduct& product);
+bool uses_wide_resident_tiles(const Context& ctx, const GroupedGemm& product);
+bool uses_wide_tiles(const Context& ctx, const GroupedGemm& product);
 
 }  // namespace some::cuda

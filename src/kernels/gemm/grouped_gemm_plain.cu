@@ -11,7 +11,7 @@ constexpr int block_depth = 16;
 
 // Adds a low-rank correction to four columns of row j.
 template <typename T>
-__device__ void add_low_rank(float (&sums)[4], const ProductArguments& arguments, int group, int j, int column) {
+__device__ void add_low_rank(float (&sums)[4], const GemmArguments& arguments, int group, int j, int column) {
   const int rank = arguments.rank, columns = arguments.columns;
   const T* const low = static_cast<const T*>(arguments.low) + static_cast<std::int64_t>(j) * rank;
   const T* const factor = static_cast<const T*>(arguments.factor) + static_cast<std::int64_t>(group) * columns * rank;
@@ -27,7 +27,7 @@ __device__ void add_low_rank(float (&sums)[4], const ProductArguments& arguments
 }
 
 template <typename T, bool kTransposed>
-__global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, Epilogue finish) {
+__global__ void __launch_bounds__(256) plain_kernel(GemmArguments arguments, Epilogue finish) {
   const int tile_index = blockIdx.x / arguments.column_tiles;
   if (tile_index >= row_tile_count(arguments)) return;
   const int column_tile = blockIdx.x % arguments.column_tiles;
@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(256) plain_kernel(ProductArguments arguments, 
 
 }  // namespace
 
-void launch_plain(Context& ctx, const GroupedProduct& product) {
-  const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
+void launch_plain(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, block_columns, block_columns);
   const std::int64_t tiles = tile_table_entries(product.rows, product.groups) - 1;
   const dim3 grid(static_cast<unsigned>(tiles * arguments.column_tiles));
   const auto launch = [&](auto kernel) { kernel<<<grid, 256, 0, ctx.cuda->stream>>>(arguments, product.finish); };

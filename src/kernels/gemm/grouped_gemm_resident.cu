@@ -42,8 +42,8 @@ struct Layout {
   static constexpr int bytes = 1024 + max_steps * a_bytes + kStages * stage_bytes + 2 * pair_warps * kStaging +
                                8 * (3 * max_steps + 2 * kStages);
 };
-template <Epilogue kFinish>
-using LayoutOf = Layout<reads_result(kFinish) ? 4 : 6, 1, reads_result(kFinish) ? staging_bytes : 0>;
+template <Epilogue kEpilogue>
+using LayoutOf = Layout<reads_result(kEpilogue) ? 4 : 6, 1, reads_result(kEpilogue) ? staging_bytes : 0>;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -83,23 +83,23 @@ struct Places {
   // Initializes the barriers; called by one thread before the other threads use them.
   __device__ void start() const {
     for (int step = 0; step < steps; ++step) {
-      barrier_start(rows_copied(step), 32 * gathering_warps);
-      barrier_start(rows_full(step), 1);
-      barrier_start(rows_empty(step), pair_warps);
+      mbarrier_start(rows_copied(step), 32 * gathering_warps);
+      mbarrier_start(rows_full(step), 1);
+      mbarrier_start(rows_empty(step), pair_warps);
     }
     for (int stage = 0; stage < used; ++stage) {
-      barrier_start(full(stage), 1);
-      barrier_start(empty(stage), pair_warps);
+      mbarrier_start(full(stage), 1);
+      mbarrier_start(empty(stage), pair_warps);
     }
-    barriers_visible();
+    fence_mbarrier_init();
   }
 };
 
 // The order in which a block visits its tiles; the tiles of one row of tiles come one after another.
-struct Walk {
+struct TileOrder {
   int column_tiles, whole, first, left;  // `whole` tiles form whole rows, the rest starts at number `first`
   int done = 0, row, column;
-  __device__ Walk(int row_tiles, int columns) : column_tiles(columns) {
+  __device__ TileOrder(int row_tiles, int columns) : column_tiles(columns) {
     const int grid = gridDim.x, block = blockIdx.x, rounds = row_tiles / grid, rows = row_tiles - rounds * grid;
     const int rest = rows * columns;
     int begin = rest * block / grid, end = rest * (block + 1) / grid;
@@ -128,7 +128,7 @@ struct Walk {
     }
   }
   __device__ bool last_of_row() const {
-    Walk next = *this;
+    TileOrder next = *this;
     next.advance();
     return next.left == 0 || next.row != row;
   }
@@ -140,17 +140,17 @@ struct Walk {
 
 // Loads the matrices of all tiles. kCorrected: each row of tiles is preceded by a stage with the factor that computes
 // `low`, over its whole depth, one row per rank.
-template <Columns kColumns, Epilogue kFinish, bool kCorrected, typename Room>
+template <Columns kColumns, Epilogue kEpilogue, bool kCorrected, typename Room>
 __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const CUtensorMap* map_inner,
-                                                const ProductArguments& arguments, const Places<Room>& places,
-                                                Walk walk) {
+                                                const GemmArguments& arguments, const Places<Room>& places,
+                                                TileOrder walk) {
   const int lane = threadIdx.x & 31;
   int stage = 0, parity = 1, row = -1;
   Tile tile;
   const auto fill = [&](int bytes, auto&& load) {
-    barrier_wait(places.empty(stage), parity);
+    mbarrier_wait(places.empty(stage), parity);
     if (lane == 0) {
-      barrier_expect(places.full(stage), bytes);
+      mbarrier_expect_bytes(places.full(stage), bytes);
       load();
     }
     __syncwarp();
@@ -162,13 +162,13 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
       if constexpr (kCorrected) {
         fill(places.steps * ranks_bytes, [&] {
           for (int step = 0; step < places.steps; ++step)
-            copy_box(places.matrix(stage) + step * ranks_bytes, map_inner, places.full(stage), step * block_depth, 0,
-                     tile.group);
+            tma_load_box(places.matrix(stage) + step * ranks_bytes, map_inner, places.full(stage), step * block_depth,
+                         0, tile.group);
         });
       }
     }
     const int first_column = walk.column * Room::blocks * block_columns;
-    if constexpr (reads_result(kFinish)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
+    if constexpr (reads_result(kEpilogue)) prefetch_result<4, 32>(arguments, tile, first_column, lane);
     for (int step = 0; step < places.steps; ++step) {
       fill(Room::stage_bytes, [&] {
 #pragma unroll
@@ -183,7 +183,7 @@ __device__ __forceinline__ void stream_matrices(const CUtensorMap* map_b, const 
 // Gathers the rows of all tiles. Each warp takes every other group of four rows, with eight lanes per row. warp: 0 or
 // 1.
 template <typename Room>
-__device__ __forceinline__ void gather_rows(const ProductArguments& arguments, const Places<Room>& places, Walk walk,
+__device__ __forceinline__ void gather_rows(const GemmArguments& arguments, const Places<Room>& places, TileOrder walk,
                                             int warp) {
   const int lane = threadIdx.x & 31, piece = lane & 7;
   const int first = 4 * warp + (lane >> 3);  // this lane takes every eighth row, starting here
@@ -198,7 +198,7 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
       sources[i] = source_row(arguments, tile.begin + min(row, rows - 1));
     }
     for (int step = 0; step < places.steps; ++step) {
-      barrier_wait(places.rows_empty(step), parity);
+      mbarrier_wait(places.rows_empty(step), parity);
       const int start = step * block_depth + piece * 8;
       const bool valid = start < arguments.depth;
       const bf16* const base = static_cast<const bf16*>(arguments.a) + (valid ? start : 0);
@@ -208,28 +208,28 @@ __device__ __forceinline__ void gather_rows(const ProductArguments& arguments, c
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int source = __shfl_sync(0xffffffffu, sources[half], 4 * i + (lane >> 3));
-          copy_async(target + half * 64 * 128 + i * 8 * 128, base + static_cast<std::int64_t>(source) * arguments.depth,
-                     valid);
+          cp_async(target + half * 64 * 128 + i * 8 * 128, base + static_cast<std::int64_t>(source) * arguments.depth,
+                   valid);
         }
       }
-      barrier_arrive_after_copies(places.rows_copied(step));
+      mbarrier_arrive_after_cp_async(places.rows_copied(step));
     }
     parity ^= 1;
   }
-  copy_async_commit();
-  copy_async_wait<0>();
+  cp_async_commit();
+  cp_async_wait<0>();
 }
 
 // Makes gathered rows readable for the tensor cores. The fence waits for everything its own thread has in flight, so
 // this warp issues it: unlike the warps that copy or multiply, it has nothing in flight.
 template <typename Room>
-__device__ __forceinline__ void announce_rows(const Places<Room>& places, Walk walk) {
+__device__ __forceinline__ void publish_rows(const Places<Room>& places, TileOrder walk) {
   int parity = 0;
   for (; walk.left > 0; walk.next_row()) {
     for (int step = 0; step < places.steps; ++step) {
-      barrier_wait(places.rows_copied(step), parity);
-      publish_shared();
-      barrier_arrive(places.rows_full(step));
+      mbarrier_wait(places.rows_copied(step), parity);
+      fence_proxy_async();
+      mbarrier_arrive(places.rows_full(step));
     }
     parity ^= 1;
   }
@@ -238,7 +238,7 @@ __device__ __forceinline__ void announce_rows(const Places<Room>& places, Walk w
 // Multiplies this warpgroup's 64 rows of a tile; the last step's MMAs are still in flight on return. fresh: the rows
 // have arrived since this warpgroup's last tile; last: no other tile of this block needs them. meanwhile: called once,
 // with the maximum number of MMAs in flight.
-template <Columns kColumns, typename Room, int kBlocks, typename Meanwhile = NothingElse>
+template <Columns kColumns, typename Room, int kBlocks, typename Meanwhile = NoOp>
 __device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Places<Room>& places, int half, int& stage,
                                          int& parity, int rows_parity, bool fresh, bool last, int lane,
                                          const Meanwhile& meanwhile = {}) {
@@ -247,27 +247,27 @@ __device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Place
   static_assert(kBlocks == 1 || !kTransposed);
   int previous = 0;
   for (int step = 0; step < places.steps; ++step) {
-    barrier_wait(places.full(stage), parity);
-    if (fresh) barrier_wait(places.rows_full(step), rows_parity);
-    const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
-    const std::uint64_t b_place = matrix_place(places.matrix(stage), 1024, kTransposed ? b_bytes / 2 : 16);
-    products_fence();
+    mbarrier_wait(places.full(stage), parity);
+    if (fresh) mbarrier_wait(places.rows_full(step), rows_parity);
+    const std::uint64_t a_place = wgmma_descriptor(places.rows(step) + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t b_place = wgmma_descriptor(places.matrix(stage), 1024, kTransposed ? b_bytes / 2 : 16);
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part) {
       const std::uint64_t a_part = a_place + part * (32 >> 4);
       const std::uint64_t b_part = b_place + (kTransposed ? part * (16 * 128 >> 4) : part * (32 >> 4));
       if constexpr (kBlocks == 1) {
-        multiply_128<kTransposed>(sums[0], a_part, b_part, step > 0 || part > 0);
+        wgmma_64x128<kTransposed>(sums[0], a_part, b_part, step > 0 || part > 0);
       } else {
-        multiply_256<kTransposed>(sums[0], sums[1], a_part, b_part, step > 0 || part > 0);
+        wgmma_64x256<kTransposed>(sums[0], sums[1], a_part, b_part, step > 0 || part > 0);
       }
     }
-    products_commit();
+    wgmma_commit();
     if (step == min(1, places.steps - 1)) meanwhile();
-    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    wgmma_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
     if (step > 0 && lane == 0) {
-      if (last) barrier_arrive(places.rows_empty(step - 1));
-      barrier_arrive(places.empty(previous));
+      if (last) mbarrier_arrive(places.rows_empty(step - 1));
+      mbarrier_arrive(places.empty(previous));
     }
     previous = stage;
     places.advance(stage, parity);
@@ -277,10 +277,10 @@ __device__ __forceinline__ void multiply(float (&sums)[kBlocks][64], const Place
 // Waits for the last step's MMAs and releases what they have read. stage: the stage after theirs.
 template <typename Room>
 __device__ __forceinline__ void end_products(const Places<Room>& places, int stage, bool last, int lane) {
-  products_wait<0>();
+  wgmma_wait<0>();
   if (lane == 0) {
-    if (last) barrier_arrive(places.rows_empty(places.steps - 1));
-    barrier_arrive(places.empty(stage == 0 ? places.used - 1 : stage - 1));
+    if (last) mbarrier_arrive(places.rows_empty(places.steps - 1));
+    mbarrier_arrive(places.empty(stage == 0 ? places.used - 1 : stage - 1));
   }
 }
 
@@ -288,18 +288,18 @@ __device__ __forceinline__ void end_products(const Places<Room>& places, int sta
 template <typename Room>
 __device__ __forceinline__ void pass_by(const Places<Room>& places, int& stage, int& parity, bool last, int lane) {
   for (int step = 0; step < places.steps; ++step) {
-    barrier_wait(places.full(stage), parity);
+    mbarrier_wait(places.full(stage), parity);
     if (lane == 0) {
-      if (last) barrier_arrive(places.rows_empty(step));
-      barrier_arrive(places.empty(stage));
+      if (last) mbarrier_arrive(places.rows_empty(step));
+      mbarrier_arrive(places.empty(stage));
     }
     places.advance(stage, parity);
   }
 }
 
-template <Columns kColumns, Epilogue kFinish, bool kCorrected>
-__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments,
-                                               const Places<LayoutOf<kFinish>>& places, Walk walk) {
+template <Columns kColumns, Epilogue kEpilogue, bool kCorrected>
+__device__ __forceinline__ void multiply_tiles(const GemmArguments& arguments,
+                                               const Places<LayoutOf<kEpilogue>>& places, TileOrder walk) {
   const int lane = threadIdx.x & 31, warp = (threadIdx.x >> 5) & 3;
   const int pair = threadIdx.x / pair_threads, half = threadIdx.x / 128 & 1;
   int stage = 0, parity = 0, fills = 0, seen = 0;
@@ -310,7 +310,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       for (stage += places.steps; stage >= places.used; stage -= places.used) parity ^= 1;
     } else {
       const Tile tile = row_tile(arguments, walk.row);
-      WarpTile<kFinish, kColumns == Columns::woven, 1, kCorrected> warp_tile{
+      WarpTile<kEpilogue, kColumns == Columns::woven, 1, kCorrected> warp_tile{
           arguments,   tile.begin + half * 64 + warp * 16, tile.end, walk.column * block_columns,
           walk.column, places.staging(threadIdx.x >> 5),   lane,     tile.group};
       warp_tile.start();
@@ -333,31 +333,31 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
 
 #endif
 
-template <Columns kColumns, Epilogue kFinish, bool kCorrected>
+template <Columns kColumns, Epilogue kEpilogue, bool kCorrected>
 __global__ void __launch_bounds__(threads, 1)
-    resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ ProductArguments arguments) {
+    resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ GemmArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  const Places<LayoutOf<kFinish>> places(memory, arguments.depth);
+  const Places<LayoutOf<kEpilogue>> places(memory, arguments.depth);
   if (threadIdx.x == 0) {
     places.start();
     prefetch_map(&map_b);
   }
   __syncthreads();
-  after_previous();
-  const Walk walk(row_tile_count(arguments), arguments.column_tiles);
+  wait_previous_kernel();
+  const TileOrder walk(row_tile_count(arguments), arguments.column_tiles);
   if (threadIdx.x >= 2 * pair_threads) {
-    fewer_registers<32>();
+    release_registers<32>();
     if (threadIdx.x < 2 * pair_threads + 32) {
-      stream_matrices<kColumns, kFinish, false>(&map_b, nullptr, arguments, places, walk);
+      stream_matrices<kColumns, kEpilogue, false>(&map_b, nullptr, arguments, places, walk);
     } else if (threadIdx.x >= 2 * pair_threads + 64) {
       gather_rows(arguments, places, walk, threadIdx.x / 32 - 2 * pair_warps - 2);
     } else if (threadIdx.x == 2 * pair_threads + 32) {
-      announce_rows(places, walk);
+      publish_rows(places, walk);
     }
   } else {
-    more_registers<112>();
-    multiply_tiles<kColumns, kFinish, kCorrected>(arguments, places, walk);
+    claim_registers<112>();
+    multiply_tiles<kColumns, kEpilogue, kCorrected>(arguments, places, walk);
   }
 #endif
 }
@@ -374,38 +374,38 @@ using WideLayout = Layout<3, 2, 0>;
 // Multiplies this warpgroup's rows by the factor in the stage that precedes a row of tiles.
 __device__ __forceinline__ void multiply_ranks(float (&sums)[4], const Places<WideLayout>& places, int half, int& stage,
                                                int& parity, int rows_parity, int lane) {
-  barrier_wait(places.full(stage), parity);
+  mbarrier_wait(places.full(stage), parity);
   for (int step = 0; step < places.steps; ++step) {
-    barrier_wait(places.rows_full(step), rows_parity);
-    const std::uint64_t a_place = matrix_place(places.rows(step) + half * (a_bytes / 2), 1024, 16);
-    const std::uint64_t b_place = matrix_place(places.matrix(stage) + step * ranks_bytes, 1024, 16);
-    products_fence();
+    mbarrier_wait(places.rows_full(step), rows_parity);
+    const std::uint64_t a_place = wgmma_descriptor(places.rows(step) + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t b_place = wgmma_descriptor(places.matrix(stage) + step * ranks_bytes, 1024, 16);
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part)
-      multiply_8<0>(sums, a_place + part * (32 >> 4), b_place + part * (32 >> 4), step > 0 || part > 0);
-    products_commit();
+      wgmma_64x8<0>(sums, a_place + part * (32 >> 4), b_place + part * (32 >> 4), step > 0 || part > 0);
+    wgmma_commit();
   }
-  products_wait<0>();
+  wgmma_wait<0>();
   refine(sums);
-  if (lane == 0) barrier_arrive(places.empty(stage));
+  if (lane == 0) mbarrier_arrive(places.empty(stage));
   places.advance(stage, parity);
 }
 
 template <bool kCorrected>
-__device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& arguments, const Places<WideLayout>& places,
-                                                    Walk walk) {
+__device__ __forceinline__ void multiply_wide_tiles(const GemmArguments& arguments, const Places<WideLayout>& places,
+                                                    TileOrder walk) {
   constexpr int factor_tiles = WideLayout::blocks * block_columns / 8;
   const int half = threadIdx.x / 128 - 1, warp = (threadIdx.x >> 5) & 3, lane = threadIdx.x & 31;
   int stage = 0, parity = 0, rows_parity = 0;
   bool fresh = true;  // the rows have arrived since the last tile
   std::uint32_t low[2];
-  ResidentTile<true> held(arguments);
+  DeferredTile<true> held(arguments);
   for (; walk.left > 0; walk.advance()) {
     const bool last = walk.last_of_row();
     const Tile tile = row_tile(arguments, walk.row);
     const int row = tile.begin + half * 64 + warp * 16, column = walk.column * WideLayout::blocks * block_columns;
     if (tile.begin + half * 64 < tile.end) {
-      const TileShare<true> share(arguments, row, tile.end, column, lane);
+      const TilePart<true> share(arguments, row, tile.end, column, lane);
       float sums[WideLayout::blocks][64];
       std::uint32_t factor[kCorrected ? factor_tiles : 1];
       if constexpr (kCorrected) request_factor<true>(factor, arguments, tile.group, column, lane);
@@ -431,8 +431,8 @@ __device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& argu
     } else {
       if constexpr (!kCorrected) held.store(arguments, lane);
       if (kCorrected && fresh) {
-        barrier_wait(places.full(stage), parity);
-        if (lane == 0) barrier_arrive(places.empty(stage));
+        mbarrier_wait(places.full(stage), parity);
+        if (lane == 0) mbarrier_arrive(places.empty(stage));
         places.advance(stage, parity);
       }
       pass_by(places, stage, parity, last, lane);
@@ -448,7 +448,7 @@ __device__ __forceinline__ void multiply_wide_tiles(const ProductArguments& argu
 template <bool kCorrected>
 __global__ void __launch_bounds__(wide_threads, 1)
     wide_resident_kernel(const __grid_constant__ CUtensorMap map_b, const __grid_constant__ CUtensorMap map_inner,
-                         const __grid_constant__ ProductArguments arguments) {
+                         const __grid_constant__ GemmArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   const Places<WideLayout> places(memory, arguments.depth);
@@ -457,60 +457,60 @@ __global__ void __launch_bounds__(wide_threads, 1)
     prefetch_map(&map_b);
   }
   __syncthreads();
-  after_previous();
-  const Walk walk(row_tile_count(arguments), arguments.column_tiles);
+  wait_previous_kernel();
+  const TileOrder walk(row_tile_count(arguments), arguments.column_tiles);
   if (threadIdx.x < 128) {
-    fewer_registers<40>();
+    release_registers<40>();
     if (threadIdx.x < 32) {
       stream_matrices<Columns::woven, Epilogue::store, kCorrected>(&map_b, &map_inner, arguments, places, walk);
     } else if (threadIdx.x >= 64) {
       gather_rows(arguments, places, walk, threadIdx.x / 32 - 2);
     } else if (threadIdx.x == 32) {
-      announce_rows(places, walk);
+      publish_rows(places, walk);
     }
   } else {
-    more_registers<232>();
+    claim_registers<232>();
     multiply_wide_tiles<kCorrected>(arguments, places, walk);
   }
 #endif
 }
 
 template <bool kCorrected>
-void launch_wide_kernel(Context& ctx, const GroupedProduct& product) {
+void launch_wide_kernel(Context& ctx, const GroupedGemm& product) {
   constexpr int columns = WideLayout::blocks * block_columns, shared = WideLayout::bytes;
-  const ProductArguments arguments = arguments_of(product, columns, columns);
+  const GemmArguments arguments = arguments_of(product, columns, columns);
   const CUtensorMap map_b = describe_matrices<Columns::woven>(product);
   const CUtensorMap map_inner =
       kCorrected ? describe(product.inner, product.depth, product.rank, product.groups, max_ranks) : map_b;
   const auto kernel = wide_resident_kernel<kCorrected>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), wide_threads, shared, map_b, map_inner,
-                arguments);
+  launch_dependent(ctx, kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), wide_threads, shared, map_b,
+                   map_inner, arguments);
 }
 
-template <Columns kColumns, Epilogue kFinish, bool kCorrected>
-void launch_kernel(Context& ctx, const GroupedProduct& product) {
-  const ProductArguments arguments = arguments_of(product, block_columns, block_columns);
+template <Columns kColumns, Epilogue kEpilogue, bool kCorrected>
+void launch_kernel(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, block_columns, block_columns);
   const CUtensorMap map_b = describe_matrices<kColumns>(product);
-  const auto kernel = resident_kernel<kColumns, kFinish, kCorrected>;
-  constexpr int shared = LayoutOf<kFinish>::bytes;
+  const auto kernel = resident_kernel<kColumns, kEpilogue, kCorrected>;
+  constexpr int shared = LayoutOf<kEpilogue>::bytes;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   const std::int64_t most = (tile_table_entries(product.rows, product.groups) - 1) * arguments.column_tiles;
   const unsigned grid = static_cast<unsigned>(std::min<std::int64_t>(ctx.cuda->multiprocessors, most));
-  launch_behind(ctx, kernel, grid, threads, shared, map_b, arguments);
+  launch_dependent(ctx, kernel, grid, threads, shared, map_b, arguments);
 }
 
-template <Columns kColumns, Epilogue kFinish>
-void launch(Context& ctx, const GroupedProduct& product) {
-  if constexpr (takes_correction(kFinish)) {
-    if (product.rank > 0) return launch_kernel<kColumns, kFinish, true>(ctx, product);
+template <Columns kColumns, Epilogue kEpilogue>
+void launch(Context& ctx, const GroupedGemm& product) {
+  if constexpr (supports_correction(kEpilogue)) {
+    if (product.rank > 0) return launch_kernel<kColumns, kEpilogue, true>(ctx, product);
   }
-  launch_kernel<kColumns, kFinish, false>(ctx, product);
+  launch_kernel<kColumns, kEpilogue, false>(ctx, product);
 }
 
 }  // namespace
 
-bool resident_is_wide(const Context& ctx, const GroupedProduct& product) {
+bool uses_wide_resident_tiles(const Context& ctx, const GroupedGemm& product) {
   constexpr int columns = WideLayout::blocks * block_columns;
   if (product.depth > max_steps * block_depth || product.b_transposed || product.finish != Epilogue::store)
     return false;
@@ -520,7 +520,7 @@ bool resident_is_wide(const Context& ctx, const GroupedProduct& product) {
   return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more multiprocessors
 }
 
-bool launch_resident(Context& ctx, const GroupedProduct& product) {
+bool launch_resident(Context& ctx, const GroupedGemm& product) {
   if (product.depth > max_steps * block_depth) return false;
   if (reads_result(product.finish)) {
     if (!product.b_transposed) return false;
@@ -536,7 +536,7 @@ bool launch_resident(Context& ctx, const GroupedProduct& product) {
     launch<Columns::woven, Epilogue::gelu>(ctx, product);
   } else if (product.finish == Epilogue::gelu_slope) {
     launch<Columns::woven, Epilogue::gelu_slope>(ctx, product);
-  } else if (!resident_is_wide(ctx, product)) {
+  } else if (!uses_wide_resident_tiles(ctx, product)) {
     launch<Columns::woven, Epilogue::store>(ctx, product);
   } else if (product.rank > 0) {
     launch_wide_kernel<true>(ctx, product);

@@ -12,13 +12,13 @@ namespace some::cuda {
 // below it. kWoven: see kernels/hopper/tile_load.cuh; otherwise the four lanes of a row first exchange their values, so
 // that each has eight adjacent columns.
 template <bool kWoven>
-struct TileShare {
+struct TilePart {
   static constexpr int parts = 16;
   bf16* place;  // address of this lane's first eight columns
   int left;     // rows of the group from this lane's first one on
 
   // row, column: the first of this warp
-  __device__ __forceinline__ TileShare(const ProductArguments& arguments, int row, int end, int column, int lane)
+  __device__ __forceinline__ TilePart(const GemmArguments& arguments, int row, int end, int column, int lane)
       : place(static_cast<bf16*>(arguments.result) + static_cast<std::int64_t>(row + (lane >> 2)) * arguments.columns +
               column + (lane & 3) * 8),
         left(end - row - (lane >> 2)) {}
@@ -27,7 +27,7 @@ struct TileShare {
     const int at = 16 * (part >> 1 & 3) + 2 * (part & 1) + 4 * i;
     return pack(sums[part >> 3][at], sums[part >> 3][at + 1]);
   }
-  __device__ __forceinline__ void store(const ProductArguments& arguments, int part, std::uint32_t (&words)[4],
+  __device__ __forceinline__ void store(const GemmArguments& arguments, int part, std::uint32_t (&words)[4],
                                         int lane) const {
     if constexpr (!kWoven) transpose_quad(words, lane);
     if (8 * (part & 1) >= left) return;
@@ -35,7 +35,7 @@ struct TileShare {
                               (part & 1) * 8 * static_cast<std::int64_t>(arguments.columns)) =
         make_uint4(words[0], words[1], words[2], words[3]);
   }
-  __device__ __forceinline__ void store(const ProductArguments& arguments, const float (&sums)[2][64], int lane) const {
+  __device__ __forceinline__ void store(const GemmArguments& arguments, const float (&sums)[2][64], int lane) const {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
       std::uint32_t words[4];
@@ -48,13 +48,13 @@ struct TileShare {
 
 // A warp's part of a tile whose stores are postponed.
 template <bool kWoven>
-struct ResidentTile {
-  std::uint32_t words[TileShare<kWoven>::parts][4];
-  TileShare<kWoven> share;
+struct DeferredTile {
+  std::uint32_t words[TilePart<kWoven>::parts][4];
+  TilePart<kWoven> share;
   bool waiting = false;
 
-  __device__ __forceinline__ explicit ResidentTile(const ProductArguments& arguments) : share(arguments, 0, 0, 0, 0) {}
-  __device__ __forceinline__ void hold(const TileShare<kWoven>& where, const float (&sums)[2][64]) {
+  __device__ __forceinline__ explicit DeferredTile(const GemmArguments& arguments) : share(arguments, 0, 0, 0, 0) {}
+  __device__ __forceinline__ void hold(const TilePart<kWoven>& where, const float (&sums)[2][64]) {
     share = where;
     waiting = true;
 #pragma unroll
@@ -63,7 +63,7 @@ struct ResidentTile {
       for (int i = 0; i < 4; ++i) words[part][i] = share.word(sums, part, i);
     }
   }
-  __device__ __forceinline__ void store(const ProductArguments& arguments, int lane) {
+  __device__ __forceinline__ void store(const GemmArguments& arguments, int lane) {
     if (!waiting) return;
     waiting = false;
 #pragma unroll

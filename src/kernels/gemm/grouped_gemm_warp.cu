@@ -20,8 +20,8 @@ __device__ __forceinline__ std::uint32_t narrow_row(int row, int piece) {
 // Rows of 256 bytes, also permuted (a transposed b, with one row per step in depth).
 __device__ __forceinline__ std::uint32_t wide_row(int row, int piece) { return row * 256 + ((piece ^ (row & 7)) << 4); }
 
-template <Epilogue kFinish, bool kTransposed>
-__global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arguments) {
+template <Epilogue kEpilogue, bool kTransposed>
+__global__ void __launch_bounds__(256, 2) warp_kernel(const GemmArguments arguments) {
   const int tile_index = blockIdx.x / arguments.column_tiles;
   if (tile_index >= row_tile_count(arguments)) return;
   const Tile tile = row_tile(arguments, tile_index);
@@ -48,17 +48,17 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arg
     for (int i = 0; i < 2; ++i) {
       const int piece = thread & 3, c = start + piece * 8;
       const bool valid = c < depth;
-      copy_async(a_base + narrow_row(thread / 4 + 64 * i, piece), valid ? a_rows[i] + c : a, valid);
+      cp_async(a_base + narrow_row(thread / 4 + 64 * i, piece), valid ? a_rows[i] + c : a, valid);
       if constexpr (kTransposed) {
         const int row = thread / 16 + 16 * i, n = first_column + (thread & 15) * 8;
         const bool inside = start + row < depth && n < columns;
-        copy_async(b_base + wide_row(row, thread & 15),
-                   inside ? b + static_cast<std::int64_t>(start + row) * columns + n : b, inside);
+        cp_async(b_base + wide_row(row, thread & 15),
+                 inside ? b + static_cast<std::int64_t>(start + row) * columns + n : b, inside);
       } else {
         const int n = first_column + thread / 4 + 64 * i;
         const bool inside = valid && n < columns;
-        copy_async(b_base + narrow_row(thread / 4 + 64 * i, piece),
-                   inside ? b + static_cast<std::int64_t>(n) * depth + c : b, inside);
+        cp_async(b_base + narrow_row(thread / 4 + 64 * i, piece),
+                 inside ? b + static_cast<std::int64_t>(n) * depth + c : b, inside);
       }
     }
   };
@@ -67,33 +67,33 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arg
 #pragma unroll
   for (int step = 0; step < stages - 1; ++step) {
     if (step < steps) load_stage(step);
-    copy_async_commit();
+    cp_async_commit();
   }
 
   const int warp_row = (warp & 1) * 64, warp_column = (warp >> 1) * 32;
   float sums[4][16] = {};
   for (int step = 0; step < steps; ++step) {
-    copy_async_wait<stages - 2>();
+    cp_async_wait<stages - 2>();
     __syncthreads();
     if (step + stages - 1 < steps) load_stage(step + stages - 1);
-    copy_async_commit();
+    cp_async_commit();
     const std::uint32_t a_base = base + (step % stages) * stage_bytes, b_base = a_base + tile_rows * block_depth * 2;
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part) {
       std::uint32_t left[4][4], right[2][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        load_matrices(left[i], a_base + narrow_row(warp_row + i * 16 + (lane & 15), part * 2 + (lane >> 4)));
+        ldmatrix_x4(left[i], a_base + narrow_row(warp_row + i * 16 + (lane & 15), part * 2 + (lane >> 4)));
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int n = warp_column + i * 16;
         if constexpr (kTransposed) {
           const int row = part * 16 + (lane & 15);
-          load_matrices_transposed(right[i], b_base + wide_row(row, n / 8 + (lane >> 4)));
+          ldmatrix_x4_transposed(right[i], b_base + wide_row(row, n / 8 + (lane >> 4)));
         } else {
           const int row = n + (lane & 7) + (lane >> 4) * 8;
-          load_matrices(right[i], b_base + narrow_row(row, part * 2 + ((lane >> 3) & 1)));
+          ldmatrix_x4(right[i], b_base + narrow_row(row, part * 2 + ((lane >> 3) & 1)));
         }
       }
 #pragma unroll
@@ -105,21 +105,21 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const ProductArguments arg
       }
     }
   }
-  copy_async_wait<0>();
+  cp_async_wait<0>();
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int column = first_column + warp_column, row = tile.begin + warp_row + i * 16;
     if (arguments.rank > 0) add_low_rank<4, false>(sums[i], arguments, tile.group, row, tile.end, column, lane);
-    finish_rows<kFinish, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
+    epilogue_rows<kEpilogue, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
   }
 }
 
-template <Epilogue kFinish>
-void launch(Context& ctx, const GroupedProduct& product) {
-  const ProductArguments arguments = arguments_of(product, block_columns, 32);
+template <Epilogue kEpilogue>
+void launch(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, block_columns, 32);
   const std::int64_t tiles = tile_table_entries(product.rows, product.groups) - 1;
   const dim3 grid(static_cast<unsigned>(tiles * arguments.column_tiles));
-  const auto kernel = product.b_transposed ? warp_kernel<kFinish, true> : warp_kernel<kFinish, false>;
+  const auto kernel = product.b_transposed ? warp_kernel<kEpilogue, true> : warp_kernel<kEpilogue, false>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   kernel<<<grid, 256, shared_bytes, ctx.cuda->stream>>>(arguments);
   SOME_CUDA_LAUNCHED();
@@ -127,7 +127,7 @@ void launch(Context& ctx, const GroupedProduct& product) {
 
 }  // namespace
 
-void launch_warp(Context& ctx, const GroupedProduct& product) {
+void launch_warp(Context& ctx, const GroupedGemm& product) {
   switch (product.finish) {
     case Epilogue::store: return launch<Epilogue::store>(ctx, product);
     case Epilogue::gelu: return launch<Epilogue::gelu>(ctx, product);

@@ -21,7 +21,7 @@ constexpr int operand_bytes = a_bytes + 2 * b_bytes;
 template <bool kCorrected>
 inline constexpr int stage_bytes = operand_bytes + (kCorrected ? ranks_bytes : 0);
 template <bool kCorrected>
-inline constexpr int shared_bytes = stages_room<stages, stage_bytes<kCorrected>>;
+inline constexpr int shared_bytes = ring_bytes<stages, stage_bytes<kCorrected>>;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -30,16 +30,16 @@ using Ring = Stages<stages, stage_bytes<kCorrected>>;
 
 template <bool kCorrected>
 __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUtensorMap* map_b,
-                                           const ProductArguments& arguments, int tiles, int steps,
+                                           const GemmArguments& arguments, int tiles, int steps,
                                            Ring<kCorrected> stage) {
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     const int column = index % arguments.column_tiles * tile_columns;
     for (int step = 0; step < steps; ++step) {
-      barrier_wait(stage.empty(stage.stage), stage.parity);
+      mbarrier_wait(stage.empty(stage.stage), stage.parity);
       const std::uint32_t target = stage.at(stage.stage), barrier = stage.full(stage.stage);
-      barrier_expect(barrier, operand_bytes);
-      copy_box(target, map_a, barrier, step * block_depth, tile.begin, 0);
+      mbarrier_expect_bytes(barrier, operand_bytes);
+      tma_load_box(target, map_a, barrier, step * block_depth, tile.begin, 0);
       for (int part = 0; part < 2; ++part) {
         load_matrix<Columns::transposed>(map_b, target + a_bytes + part * b_bytes, barrier, step * block_depth,
                                          column + part * block_columns, tile.group, arguments.columns);
@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_tiles(const CUtensorMap* map_a, const CUten
 
 // Adds the factor that computes `low` to each stage, transposed as the tensor cores need it; its ranks are adjacent in
 // memory, and too few for TMA. Run by one warp, which requests the next stage's part while it waits.
-__device__ __forceinline__ void fill_ranks(const ProductArguments& arguments, int tiles, int steps, Ring<true> stage) {
+__device__ __forceinline__ void fill_ranks(const GemmArguments& arguments, int tiles, int steps, Ring<true> stage) {
   const int lane = threadIdx.x & 31, rank = arguments.rank, depth = arguments.depth;
   for (int i = 0; i < stages; ++i) {  // nonexistent ranks stay zero
 #pragma unroll
@@ -71,7 +71,7 @@ __device__ __forceinline__ void fill_ranks(const ProductArguments& arguments, in
         for (int r = 0; r < max_ranks; ++r)
           values[half][r] = r < rank && term < depth ? request_half(inner + term * rank + r) : 0u;
       }
-      barrier_wait(stage.empty(stage.stage), stage.parity);
+      mbarrier_wait(stage.empty(stage.stage), stage.parity);
       const std::uint32_t target = stage.at(stage.stage) + operand_bytes;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -81,33 +81,33 @@ __device__ __forceinline__ void fill_ranks(const ProductArguments& arguments, in
           if (r < rank) store_shared_half(target + r * 128 + ((term >> 3 ^ r) << 4) + (term & 7) * 2, values[half][r]);
         }
       }
-      publish_shared();
+      fence_proxy_async();
       __syncwarp();
-      if (lane == 0) barrier_arrive(stage.full(stage.stage));
+      if (lane == 0) mbarrier_arrive(stage.full(stage.stage));
       stage.advance();
     }
   }
 }
 
 template <bool kCorrected>
-__device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments, int tiles, int steps,
+__device__ __forceinline__ void multiply_tiles(const GemmArguments& arguments, int tiles, int steps,
                                                Ring<kCorrected> stage) {
   constexpr int factor_tiles = tile_columns / 8;
   const int half = threadIdx.x / 128 - 1, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
-  ResidentTile<false> held(arguments);
+  DeferredTile<false> held(arguments);
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = row_tile(arguments, index / arguments.column_tiles);
     if (tile.begin + half * 64 >= tile.end) {  // no rows for this warpgroup: it only releases the stages
       if constexpr (!kCorrected) held.store(arguments, lane);
       for (int step = 0; step < steps; ++step) {
-        barrier_wait(stage.full(stage.stage), stage.parity);
-        if (lane == 0) barrier_arrive(stage.empty(stage.stage));
+        mbarrier_wait(stage.full(stage.stage), stage.parity);
+        if (lane == 0) mbarrier_arrive(stage.empty(stage.stage));
         stage.advance();
       }
       continue;
     }
     const int row = tile.begin + half * 64 + warp * 16, column = index % arguments.column_tiles * tile_columns;
-    const TileShare<false> share(arguments, row, tile.end, column, lane);
+    const TilePart<false> share(arguments, row, tile.end, column, lane);
     float sums[2][64];
     if constexpr (kCorrected) {
       std::uint32_t factor[factor_tiles], low[2];
@@ -115,8 +115,8 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       float ranks[4];
       multiply_stages<1, true>(sums, stage, steps, half, lane,
                                [&](std::uint64_t left, std::uint32_t base, int part, int add) {
-                                 const std::uint64_t place = matrix_place(base + operand_bytes, 1024, 16);
-                                 multiply_8<0>(ranks, left, place + part * (32 >> 4), add);
+                                 const std::uint64_t place = wgmma_descriptor(base + operand_bytes, 1024, 16);
+                                 wgmma_64x8<0>(ranks, left, place + part * (32 >> 4), add);
                                });
       refine(ranks);
       low_of(low, ranks);
@@ -125,7 +125,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
       add_requested<factor_tiles / 2, factor_tiles / 2>(sums[1], low, factor);
       share.store(arguments, sums, lane);
     } else {
-      multiply_stages<1, true>(sums, stage, steps, half, lane, NothingElse(), [&] { held.store(arguments, lane); });
+      multiply_stages<1, true>(sums, stage, steps, half, lane, NoOp(), [&] { held.store(arguments, lane); });
       held.hold(share, sums);
     }
   }
@@ -137,7 +137,7 @@ __device__ __forceinline__ void multiply_tiles(const ProductArguments& arguments
 template <bool kCorrected>
 __global__ void __launch_bounds__(ring_threads, 1)
     wide_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-                const __grid_constant__ ProductArguments arguments) {
+                const __grid_constant__ GemmArguments arguments) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   using Own = Ring<kCorrected>;
@@ -146,29 +146,29 @@ __global__ void __launch_bounds__(ring_threads, 1)
   const auto load = [&](const Own& stage) { load_tiles<kCorrected>(&map_a, &map_b, arguments, tiles(), steps, stage); };
   const auto multiply = [&](const Own& stage) { multiply_tiles<kCorrected>(arguments, tiles(), steps, stage); };
   if constexpr (kCorrected) {
-    load_and_multiply<Own>(memory, load, multiply,
-                           [&](const Own& stage) { fill_ranks(arguments, tiles(), steps, stage); });
+    run_producer_consumer<Own>(memory, load, multiply,
+                               [&](const Own& stage) { fill_ranks(arguments, tiles(), steps, stage); });
   } else {
-    load_and_multiply<Own>(memory, load, multiply);
+    run_producer_consumer<Own>(memory, load, multiply);
   }
 #endif
 }
 
 template <bool kCorrected>
-void launch(Context& ctx, const GroupedProduct& product) {
-  const ProductArguments arguments = arguments_of(product, tile_columns, tile_columns);
+void launch(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, tile_columns, tile_columns);
   const CUtensorMap map_a = describe(product.a, product.depth, product.rows, 1, tile_rows);
   const CUtensorMap map_b = describe_matrices<Columns::transposed>(product);
   const auto kernel = wide_kernel<kCorrected>;
   constexpr int shared = shared_bytes<kCorrected>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), ring_threads, shared, map_a, map_b,
-                arguments);
+  launch_dependent(ctx, kernel, static_cast<unsigned>(ctx.cuda->multiprocessors), ring_threads, shared, map_a, map_b,
+                   arguments);
 }
 
 }  // namespace
 
-bool takes_wide(const Context& ctx, const GroupedProduct& product) {
+bool uses_wide_tiles(const Context& ctx, const GroupedGemm& product) {
   if (product.gather != 0 || !product.b_transposed || product.finish != Epilogue::store || product.rank > max_ranks ||
       product.columns % tile_columns != 0 || (product.rank > 0 && product.inner == nullptr))
     return false;
@@ -176,8 +176,8 @@ bool takes_wide(const Context& ctx, const GroupedProduct& product) {
   return most >= ctx.cuda->multiprocessors;  // smaller tiles occupy more multiprocessors
 }
 
-bool launch_wide(Context& ctx, const GroupedProduct& product) {
-  if (!takes_wide(ctx, product)) return false;
+bool launch_wide(Context& ctx, const GroupedGemm& product) {
+  if (!uses_wide_tiles(ctx, product)) return false;
   product.rank > 0 ? launch<true>(ctx, product) : launch<false>(ctx, product);
   return true;
 }

@@ -47,7 +47,7 @@ __device__ __forceinline__ int factor_column(int tile, int lane) {
 
 // Loads what a lane needs of the factor for the 8 * kTiles columns starting at `column`, which must all exist.
 template <bool kWoven, int kTiles>
-__device__ __forceinline__ void request_factor(std::uint32_t (&pairs)[kTiles], const ProductArguments& arguments,
+__device__ __forceinline__ void request_factor(std::uint32_t (&pairs)[kTiles], const GemmArguments& arguments,
                                                int group, int column, int lane) {
   const int rank = arguments.rank, columns = arguments.columns, r = 2 * (lane & 3), left = rank - r;
   const int by_column = arguments.factor_transposed ? 1 : rank, by_rank = arguments.factor_transposed ? columns : 1;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void low_of(std::uint32_t (&rows)[2], const float (&s
   rows[1] = pack(sums[2], sums[3]);
 }
 
-__device__ __forceinline__ void store_low(const std::uint32_t (&rows)[2], const ProductArguments& arguments, int row,
+__device__ __forceinline__ void store_low(const std::uint32_t (&rows)[2], const GemmArguments& arguments, int row,
                                           int end, int lane) {
   const int r = 2 * (lane & 3), left = arguments.rank - r;
 #pragma unroll
@@ -104,7 +104,7 @@ __device__ __forceinline__ void add_requested(float* sums, const std::uint32_t (
 // Adds the correction to 16 rows starting at `row` and 8 * kTiles columns starting at `column`, which one warp holds in
 // the accumulator layout (kWoven: see kernels/hopper/tile_load.cuh). All lanes must take part.
 template <int kTiles, bool kWoven>
-__device__ __forceinline__ void add_low_rank(float* sums, const ProductArguments& arguments, int group, int row,
+__device__ __forceinline__ void add_low_rank(float* sums, const GemmArguments& arguments, int group, int row,
                                              int row_end, int column, int lane) {
   const int rank = arguments.rank, columns = arguments.columns, own = lane >> 2;
   const bf16* const low = static_cast<const bf16*>(arguments.low);

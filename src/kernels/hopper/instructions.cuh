@@ -12,23 +12,23 @@ namespace some::cuda {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-__device__ __forceinline__ void barrier_start(std::uint32_t barrier, int arrivals) {
+__device__ __forceinline__ void mbarrier_start(std::uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state, [%0];\n}\n" ::"r"(barrier) : "memory");
 }
 // Counts as this thread's arrival once all asynchronous copies it has issued so far have landed.
-__device__ __forceinline__ void barrier_arrive_after_copies(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive_after_cp_async(std::uint32_t barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(barrier) : "memory");
 }
 // Arrives, and announces how many bytes TMA has to deliver before the phase can end.
-__device__ __forceinline__ void barrier_expect(std::uint32_t barrier, int bytes) {
+__device__ __forceinline__ void mbarrier_expect_bytes(std::uint32_t barrier, int bytes) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}\n" ::"r"(barrier),
                "r"(bytes)
                : "memory");
 }
-__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity) {
   std::uint32_t done = 0;
   while (done == 0) {
     asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}\n"
@@ -37,22 +37,22 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, int parity) 
                  : "memory");
   }
 }
-__device__ __forceinline__ void barriers_visible() {
+__device__ __forceinline__ void fence_mbarrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
 }
 // Makes what ordinary threads wrote to shared memory visible to wgmma and TMA.
-__device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
 
-__device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
-                                         int y, int z) {
+__device__ __forceinline__ void tma_load_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
+                                             int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];\n" ::
           "r"(target),
       "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
-__device__ __forceinline__ void copy_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
-                                         int y, int z, int v, int w) {
+__device__ __forceinline__ void tma_load_box(std::uint32_t target, const CUtensorMap* map, std::uint32_t barrier, int x,
+                                             int y, int z, int v, int w) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], "
       "[%2];\n" ::"r"(target),
@@ -67,11 +67,11 @@ __device__ __forceinline__ void prefetch_l2(const void* address) {
 }
 
 template <int kRegisters>
-__device__ __forceinline__ void fewer_registers() {
+__device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 template <int kRegisters>
-__device__ __forceinline__ void more_registers() {
+__device__ __forceinline__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;\n" ::"n"(kRegisters));
 }
 
@@ -83,17 +83,17 @@ __device__ __forceinline__ void named_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;\n" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void products_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 template <int kPending>
-__device__ __forceinline__ void products_wait() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
 
 // Returns the descriptor of a matrix in shared memory whose rows of 128 bytes are stored with the 128-byte swizzle.
 // Groups of eight rows are `group_stride` bytes apart. If rows run along the depth (a transposed b), blocks of 64
 // columns are `block_stride` bytes apart.
-__device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int group_stride, int block_stride) {
+__device__ __forceinline__ std::uint64_t wgmma_descriptor(std::uint32_t address, int group_stride, int block_stride) {
   return static_cast<std::uint64_t>((address & 0x3ffff) >> 4) | (static_cast<std::uint64_t>(block_stride >> 4) << 16) |
          (static_cast<std::uint64_t>(group_stride >> 4) << 32) | (std::uint64_t{1} << 62);
 }
@@ -108,9 +108,9 @@ __device__ __forceinline__ std::uint64_t matrix_place(std::uint32_t address, int
       "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), \
       "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
 
-// Computes d[64x8] (+)= a[64x16] * b[16x8]; otherwise like multiply_128.
+// Computes d[64x8] (+)= a[64x16] * b[16x8]; otherwise like wgmma_64x128.
 template <int kTransposedB, int kTransposedA = 0>
-__device__ __forceinline__ void multiply_8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
+__device__ __forceinline__ void wgmma_64x8(float (&d)[4], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\n"
       "setp.ne.b32 p, %6, 0;\n"
@@ -122,7 +122,7 @@ __device__ __forceinline__ void multiply_8(float (&d)[4], std::uint64_t a, std::
 // Computes d[64x128] (+)= a[64x16] * b[16x128], with a and b in shared memory; d is overwritten if `add` is 0.
 // Transposed: the operand's 16 rows or columns of depth are its outermost dimension.
 template <int kTransposedB, int kTransposedA = 0>
-__device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
+__device__ __forceinline__ void wgmma_64x128(float (&d)[64], std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\n"
       "setp.ne.b32 p, %66, 0;\n"
@@ -137,9 +137,9 @@ __device__ __forceinline__ void multiply_128(float (&d)[64], std::uint64_t a, st
 }
 
 // Computes d[64x256] (+)= a[64x16] * b[16x256], where d is first[64x128] followed by second[64x128]. Otherwise like
-// multiply_128, but a is read once for all 256 columns.
+// wgmma_64x128, but a is read once for all 256 columns.
 template <int kTransposedB, int kTransposedA = 0>
-__device__ __forceinline__ void multiply_256(float (&first)[64], float (&second)[64], std::uint64_t a, std::uint64_t b,
+__device__ __forceinline__ void wgmma_64x256(float (&first)[64], float (&second)[64], std::uint64_t a, std::uint64_t b,
                                              int add) {
   asm volatile(
       "{\n.reg .pred p;\n"
@@ -159,8 +159,8 @@ __device__ __forceinline__ void multiply_256(float (&first)[64], float (&second)
 }
 #undef SOME_SUMS_64
 
-// Stores four 8x8 matrices from registers to shared memory: the inverse of load_matrices.
-__device__ __forceinline__ void store_matrices(std::uint32_t address, const std::uint32_t (&registers)[4]) {
+// Stores four 8x8 matrices from registers to shared memory: the inverse of ldmatrix_x4.
+__device__ __forceinline__ void stmatrix_x4(std::uint32_t address, const std::uint32_t (&registers)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(registers[0]),
                "r"(registers[1]), "r"(registers[2]), "r"(registers[3])
                : "memory");

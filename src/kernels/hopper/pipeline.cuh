@@ -12,7 +12,7 @@ namespace some::cuda {
 
 // Bytes of shared memory for kStages stages of kBytes each, wherever the memory begins.
 template <int kStages, int kBytes>
-inline constexpr int stages_room = 1024 + kStages* kBytes + 2 * 8 * kStages;
+inline constexpr int ring_bytes = 1024 + kStages* kBytes + 2 * 8 * kStages;
 
 // Threads of a block that fills and uses a ring: one warpgroup, of which a single thread loads, and two that multiply.
 inline constexpr int ring_threads = 384;
@@ -40,10 +40,10 @@ struct Stages {
   // have filled it, and empty once `users` warps have released it.
   __device__ void start(int fillers, int users) const {
     for (int i = 0; i < kStages; ++i) {
-      barrier_start(full(i), fillers);
-      barrier_start(empty(i), users);
+      mbarrier_start(full(i), fillers);
+      mbarrier_start(empty(i), users);
     }
-    barriers_visible();
+    fence_mbarrier_init();
   }
 };
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ void refine(float (&sums)[kCount]) {
   for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
 }
 
-struct NothingElse {
+struct NoOp {
   template <typename... Arguments>
   __device__ void operator()(const Arguments&...) const {}
 };
@@ -66,19 +66,18 @@ struct NothingElse {
 // also: called with 16 terms of the left operand, the address of their stage, their number in it, and whether other
 // terms came before them; may add MMAs of its own.
 // meanwhile: called once, with the maximum number of MMAs in flight.
-template <int kTransposed, bool kWide, int kBlocks, typename Ring, typename Also = NothingElse,
-          typename Meanwhile = NothingElse>
+template <int kTransposed, bool kWide, int kBlocks, typename Ring, typename Also = NoOp, typename Meanwhile = NoOp>
 __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring& stage, int steps, int half, int lane,
                                                 const Also& also = {}, const Meanwhile& meanwhile = {}) {
   static_assert(!kWide || kBlocks % 2 == 0);
   constexpr int part_bytes = kTransposed ? 16 * 128 : 32;  // distance between two groups of 16 terms
   int previous = -1;
   for (int step = 0; step < steps; ++step) {
-    barrier_wait(stage.full(stage.stage), stage.parity);
+    mbarrier_wait(stage.full(stage.stage), stage.parity);
     const std::uint32_t base = stage.at(stage.stage);
-    const std::uint64_t left = matrix_place(base + half * (a_bytes / 2), 1024, 16);
-    const std::uint64_t right = matrix_place(base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
-    products_fence();
+    const std::uint64_t left = wgmma_descriptor(base + half * (a_bytes / 2), 1024, 16);
+    const std::uint64_t right = wgmma_descriptor(base + a_bytes, 1024, kTransposed ? b_bytes / 2 : 16);
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < block_depth / 16; ++part) {
       const std::uint64_t left_part = left + part * (32 >> 4), right_part = right + part * (part_bytes >> 4);
@@ -86,45 +85,45 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[kBlocks][64], Ring
       for (int block = 0; block < kBlocks; block += kWide ? 2 : 1) {
         const std::uint64_t columns = right_part + block * (b_bytes >> 4);
         if constexpr (kWide) {
-          multiply_256<kTransposed>(sums[block], sums[block + 1], left_part, columns, step > 0 || part > 0);
+          wgmma_64x256<kTransposed>(sums[block], sums[block + 1], left_part, columns, step > 0 || part > 0);
         } else {
-          multiply_128<kTransposed>(sums[block], left_part, columns, step > 0 || part > 0);
+          wgmma_64x128<kTransposed>(sums[block], left_part, columns, step > 0 || part > 0);
         }
       }
       also(left_part, base, part, step > 0 || part > 0);
     }
-    products_commit();
+    wgmma_commit();
     if (step == min(1, steps - 1)) meanwhile();
-    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-    if (previous >= 0 && lane == 0) barrier_arrive(stage.empty(previous));
+    wgmma_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    if (previous >= 0 && lane == 0) mbarrier_arrive(stage.empty(previous));
     previous = stage.stage;
     stage.advance();
   }
-  products_wait<0>();
-  if (lane == 0) barrier_arrive(stage.empty(previous));
+  wgmma_wait<0>();
+  if (lane == 0) mbarrier_arrive(stage.empty(previous));
 #pragma unroll
   for (auto& block : sums) refine(block);
 }
 
 // Body of a block of ring_threads: initializes the ring and passes each role its end of it. fill: what a second warp
 // adds to each stage, if anything.
-template <typename Ring, typename Load, typename Multiply, typename Fill = NothingElse>
-__device__ __forceinline__ void load_and_multiply(unsigned char* memory, const Load& load, const Multiply& multiply,
-                                                  const Fill& fill = {}) {
-  constexpr int fillers = std::is_same_v<Fill, NothingElse> ? 1 : 2, multiplying_warps = 8;
+template <typename Ring, typename Load, typename Multiply, typename Fill = NoOp>
+__device__ __forceinline__ void run_producer_consumer(unsigned char* memory, const Load& load, const Multiply& multiply,
+                                                      const Fill& fill = {}) {
+  constexpr int fillers = std::is_same_v<Fill, NoOp> ? 1 : 2, multiplying_warps = 8;
   const Ring stage(memory, 0);
   if (threadIdx.x == 0) stage.start(fillers, multiplying_warps);
   __syncthreads();
-  after_previous();
+  wait_previous_kernel();
   if (threadIdx.x < 128) {
-    fewer_registers<40>();
+    release_registers<40>();
     if (threadIdx.x == 0) {
       load(Ring(memory, 1));
     } else if (fillers == 2 && threadIdx.x / 32 == 1) {
       fill(Ring(memory, 1));
     }
   } else {
-    more_registers<232>();
+    claim_registers<232>();
     multiply(stage);
   }
 }

@@ -26,18 +26,18 @@ template <Columns kColumns>
 __device__ __forceinline__ void load_matrix(const CUtensorMap* map_b, std::uint32_t target, std::uint32_t barrier,
                                             int start, int first_column, int group, int columns) {
   if constexpr (kColumns == Columns::woven) {
-    copy_box(target, map_b, barrier, start, 0, 0, 0, (group * columns + first_column) / 32);
+    tma_load_box(target, map_b, barrier, start, 0, 0, 0, (group * columns + first_column) / 32);
   } else if constexpr (kColumns == Columns::transposed) {
-    copy_box(target, map_b, barrier, first_column, start, group);
-    copy_box(target + b_bytes / 2, map_b, barrier, first_column + 64, start, group);
+    tma_load_box(target, map_b, barrier, first_column, start, group);
+    tma_load_box(target + b_bytes / 2, map_b, barrier, first_column + 64, start, group);
   } else {
-    copy_box(target, map_b, barrier, start, first_column, group);
+    tma_load_box(target, map_b, barrier, start, first_column, group);
   }
 }
 
 // Prefetches what a backward epilogue reads into L2 during the GEMM; each thread takes kRows rows.
 template <int kRows, int kStride>
-__device__ __forceinline__ void prefetch_result(const ProductArguments& arguments, const Tile& tile, int first_column,
+__device__ __forceinline__ void prefetch_result(const GemmArguments& arguments, const Tile& tile, int first_column,
                                                 int thread) {
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
@@ -101,7 +101,7 @@ inline CUtensorMap describe_woven(const void* data, std::int64_t inner, std::int
 }
 
 template <Columns kColumns>
-inline CUtensorMap describe_matrices(const GroupedProduct& product) {
+inline CUtensorMap describe_matrices(const GroupedGemm& product) {
   if constexpr (kColumns == Columns::woven) {
     return describe_woven(product.b, product.depth, product.columns * product.groups);
   } else if constexpr (kColumns == Columns::transposed) {

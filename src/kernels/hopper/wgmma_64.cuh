@@ -20,7 +20,7 @@ namespace some::cuda {
 using Sums = float[32];
 
 // Computes d[64x64] (+)= a[64x16] * b[64x16]^T of bf16, both in shared memory; d is overwritten if `add` is 0.
-__device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
+__device__ __forceinline__ void wgmma_64x64(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SOME_PLACES_32 ", %32, %33, p, 1, 1, 0, 0;\n}\n"
@@ -28,7 +28,7 @@ __device__ __forceinline__ void multiply_64(Sums& d, std::uint64_t a, std::uint6
       : "l"(a), "l"(b), "r"(add));
 }
 // Computes the same in fp16.
-__device__ __forceinline__ void multiply_64_halves(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
+__device__ __forceinline__ void wgmma_64x64_fp16(Sums& d, std::uint64_t a, std::uint64_t b, int add) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 " SOME_PLACES_32 ", %32, %33, p, 1, 1, 0, 0;\n}\n"
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_64_halves(Sums& d, std::uint64_t a, std
 }
 // Computes d += a * b^T of bf16 with a in registers. Transposed: b[16x64], with the 16 rows of depth outermost.
 template <int kTransposedB>
-__device__ __forceinline__ void multiply_64(Sums& d, const std::uint32_t (&a)[4], std::uint64_t b) {
+__device__ __forceinline__ void wgmma_64x64(Sums& d, const std::uint32_t (&a)[4], std::uint64_t b) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SOME_PLACES_32

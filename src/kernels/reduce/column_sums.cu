@@ -82,7 +82,7 @@ struct GeluBackward {
 template <typename Source>
 __global__ void __launch_bounds__(threads) column_sums_kernel(Source source, std::int64_t rows, std::int64_t columns,
                                                               std::int64_t rows_per_chunk, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int WIDTH = Source::WIDTH, ahead = Source::ahead, block_columns = warp_size * WIDTH;
   __shared__ float shared[warps][block_columns + 1];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -134,7 +134,7 @@ struct Sums {
 
 template <int kMost>
 __global__ void __launch_bounds__(threads) add_partials_kernel(const __grid_constant__ Sums<kMost> all) {
-  after_previous();
+  wait_previous_kernel();
   int block = blockIdx.x, index = 0;
   if constexpr (kMost > 1) {
     while (block >= all.sums[index].blocks) block -= all.sums[index++].blocks;
@@ -217,7 +217,7 @@ struct DeferredSums {
   void forget() { used = count = blocks = 0; }
   void launch(Context& ctx) {
     if (count > 0) {
-      launch_behind(ctx, add_partials_kernel<most>, static_cast<unsigned>(blocks), threads, 0, waiting);
+      launch_dependent(ctx, add_partials_kernel<most>, static_cast<unsigned>(blocks), threads, 0, waiting);
     }
     forget();
   }
@@ -230,7 +230,7 @@ DeferredSums& held(Context& ctx) {
 
 }  // namespace
 
-float* partial_room(Context& ctx, std::int64_t count) {
+float* partial_sums_buffer(Context& ctx, std::int64_t count) {
   DeferredSums& sums = held(ctx);
   const std::int64_t padded = (count + 3) / 4 * 4;
   if (!sums.holding || padded > DeferredSums::room_floats) return floats(ctx.scratch({count}, DType::f32));
@@ -252,7 +252,7 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
                 static_cast<int>(grid_for(columns, warp_size))};
   DeferredSums& sums = held(ctx);
   if (!sums.owns(partials)) {
-    launch_behind(ctx, add_partials_kernel<1>, static_cast<unsigned>(sum.blocks), threads, 0, Sums<1>{{sum}});
+    launch_dependent(ctx, add_partials_kernel<1>, static_cast<unsigned>(sum.blocks), threads, 0, Sums<1>{{sum}});
     return;
   }
   // Two sums with the same target must not run concurrently.
@@ -281,7 +281,7 @@ void finish_sums(Context& ctx) {
   sums.holding = false;
 }
 
-void drop_sums(Context& ctx) {
+void discard_sums(Context& ctx) {
   DeferredSums& sums = held(ctx);
   sums.forget();
   sums.holding = false;
@@ -298,9 +298,9 @@ void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int
   const std::int64_t rows_per_chunk = (rows + chunks - 1) / chunks;
   const int used = grid_for(rows, rows_per_chunk);
   const ArenaScope scope(*ctx.arena);
-  float* partials = target != nullptr ? partial_room(ctx, used * columns) : nullptr;
-  launch_behind(ctx, column_sums_kernel<Source>, dim3(column_blocks, used), threads, 0, source, rows, columns,
-                rows_per_chunk, partials);
+  float* partials = target != nullptr ? partial_sums_buffer(ctx, used * columns) : nullptr;
+  launch_dependent(ctx, column_sums_kernel<Source>, dim3(column_blocks, used), threads, 0, source, rows, columns,
+                   rows_per_chunk, partials);
   if (target != nullptr) add_partials(ctx, partials, used, columns, target);
 }
 

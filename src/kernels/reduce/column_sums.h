@@ -8,11 +8,11 @@ namespace some::cuda {
 // Returns room for `count` partial sums, which must be passed to add_partials before room is requested again. It comes
 // from the context's arena or, while sums are deferred (kernels/reduce/deferred_sums.h), from a buffer in which they
 // can stay until they are added up.
-float* partial_room(Context& ctx, std::int64_t count);
+float* partial_sums_buffer(Context& ctx, std::int64_t count);
 
 // Computes target[c] += sum over the chunks of partials[chunk, c], in the order of the chunks' numbers modulo 8;
-// columns from `split` on go to second[c - split]. While sums are deferred and partials came from partial_room, this
-// may happen later. The last block of the preceding kernel could do this instead and save a launch, but that was
+// columns from `split` on go to second[c - split]. While sums are deferred and partials came from partial_sums_buffer,
+// this may happen later. The last block of the preceding kernel could do this instead and save a launch, but that was
 // measured to be slower (backward pass of a norm over 6,144 rows of 512: 14.9 us instead of 10.9). The cause, waiting
 // for the other blocks or the registers used, is not known.
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,

@@ -9,14 +9,14 @@ namespace some {
 
 SOME_OP(void, defer_sums, (Context & ctx), (ctx))
 SOME_OP(void, finish_sums, (Context & ctx), (ctx))
-SOME_OP(void, drop_sums, (Context & ctx), (ctx))  // does not fail: discards deferred sums and stops deferring
+SOME_OP(void, discard_sums, (Context & ctx), (ctx))  // does not fail: discards deferred sums and stops deferring
 
 // Defers sums during its lifetime. If something fails before finish(), deferred sums are discarded: their result is no
 // longer needed, and they must not be mixed with later sums.
 class DeferSums {
  public:
   explicit DeferSums(Context& ctx) : ctx_(ctx) { defer_sums(ctx_); }
-  ~DeferSums() { drop_sums(ctx_); }
+  ~DeferSums() { discard_sums(ctx_); }
   DeferSums(const DeferSums&) = delete;
   DeferSums& operator=(const DeferSums&) = delete;
   void finish() { finish_sums(ctx_); }

@@ -5,6 +5,6 @@ namespace some::cpu {
 
 void defer_sums(Context&) {}
 void finish_sums(Context&) {}
-void drop_sums(Context&) {}
+void discard_sums(Context&) {}
 
 }  // namespace some::cpu

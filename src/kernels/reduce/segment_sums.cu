@@ -22,7 +22,7 @@ template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     chunk_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
                       int divisor, int d, float scale, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ std::int32_t key_of[max_in_chunk + 1];
   __shared__ std::int32_t row_of[max_in_chunk];
   const SegmentSums& job = jobs.of[blockIdx.y];
@@ -85,7 +85,7 @@ template <int WIDTH>
 __global__ void __launch_bounds__(span_threads)
     span_sums_kernel(const __grid_constant__ Jobs jobs, int count, int chunk_length, std::int32_t keys_end,
                      const float* partials, int d, float scale) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ double shared[span_warps][warp_size * WIDTH];
   const std::int32_t* keys = jobs.of[blockIdx.z].sorted.keys;
   float* target = jobs.of[blockIdx.z].target;
@@ -160,10 +160,10 @@ void add_segment_sums(Context& ctx, std::span<const SegmentSums> sums, std::int6
     using T = decltype(tag);
     const auto launch = [&](auto width) {
       constexpr int W = decltype(width)::value;
-      launch_behind(ctx, chunk_sums_kernel<T, W>, dim3(chunks, number), threads, 0, jobs, static_cast<int>(count),
-                    chunk_length, keys_end, divisor, d, scale, partials);
-      launch_behind(ctx, span_sums_kernel<W>, dim3(chunks, grid_for(d, warp_size * W), number), span_threads, 0, jobs,
-                    static_cast<int>(count), chunk_length, keys_end, partials, d, scale);
+      launch_dependent(ctx, chunk_sums_kernel<T, W>, dim3(chunks, number), threads, 0, jobs, static_cast<int>(count),
+                       chunk_length, keys_end, divisor, d, scale, partials);
+      launch_dependent(ctx, span_sums_kernel<W>, dim3(chunks, grid_for(d, warp_size * W), number), span_threads, 0,
+                       jobs, static_cast<int>(count), chunk_length, keys_end, partials, d, scale);
     };
     if (vectors)
       launch(std::integral_constant<int, 4>{});

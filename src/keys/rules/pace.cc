@@ -10,7 +10,7 @@
 
 namespace some {
 
-void PaceRule::declare(SettingList<Settings>& list) {
+void UpdateScheduleRule::declare(SettingList<Settings>& list) {
   list.sequence("frozen_layers", SettingKind::integers, &Settings::frozen_layers, 0,
                 "Layers whose keys never move (study D2), counted from 0.");
   list.integer("update_every", &Settings::update_every, 1, unlimited, "Steps from one key update to the next.");
@@ -19,7 +19,7 @@ void PaceRule::declare(SettingList<Settings>& list) {
       .above_low = true;
 }
 
-void PaceRule::check(const KeySettings& settings, int layers) {
+void UpdateScheduleRule::check(const KeySettings& settings, int layers) {
   for (const int layer : settings.frozen_layers) {
     if (layer < 0 || layer >= layers) {
       bad_input(Code::layer_out_of_range, "{} names layer {}: model.layers = {}, so layers are 0 to {}",
@@ -28,7 +28,7 @@ void PaceRule::check(const KeySettings& settings, int layers) {
   }
 }
 
-PaceRule::Plan PaceRule::plan(const Settings& settings, const UpdateTime& time) {
+UpdateScheduleRule::Plan UpdateScheduleRule::plan(const Settings& settings, const UpdateTime& time) {
   const std::vector<int>& frozen = settings.frozen_layers;
   Plan plan;
   plan.learns = std::find(frozen.begin(), frozen.end(), time.layer) == frozen.end();

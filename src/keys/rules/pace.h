@@ -7,7 +7,7 @@
 
 namespace some {
 
-struct PaceRule : Rule<PaceRule> {
+struct UpdateScheduleRule : Rule<UpdateScheduleRule> {
   struct Settings {
     std::vector<int> frozen_layers;  // study D2
     std::int64_t update_every = 1;

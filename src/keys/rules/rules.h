@@ -62,7 +62,7 @@ struct RuleList {
 };
 
 using Rules = RuleList<UsageRule, AttractionRule, PullRule, ClipRule, ConstraintRule, DecayRule, ConstraintLast,
-                       KeyEmaRule, PhoenixRule, BiasRule, PaceRule>;
+                       KeyEmaRule, PhoenixRule, BiasRule, UpdateScheduleRule>;
 
 // All numbers of one layer's sums and update in one step. The default plan counts every position and does nothing else.
 struct KeyPlan : Rules::Plans {

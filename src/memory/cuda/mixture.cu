@@ -26,7 +26,7 @@ constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
                                                       int kinds, float kept, float given, float* shares, float* nll) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[mixed_at_once][LANES];
   __shared__ bool real[mixed_at_once];
   float weight[shares_of_one];
@@ -138,7 +138,7 @@ struct Side {
 void mix(Context& ctx, const MemorySettings& settings, const Matches& found, const Tensor& targets, Tensor& shares,
          Tensor& nll) {
   launch_mix(
-      [&](auto* kernel, auto... arguments) { launch_behind(ctx, kernel, dim3(1), dim3(threads), 0, arguments...); },
+      [&](auto* kernel, auto... arguments) { launch_dependent(ctx, kernel, dim3(1), dim3(threads), 0, arguments...); },
       settings, found, targets, shares, nll);
 }
 

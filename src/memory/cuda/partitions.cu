@@ -9,7 +9,7 @@ namespace {
 
 // One block per partition: normalizes its centroid.
 __global__ void __launch_bounds__(threads) directions_kernel(const float* centres, float* directions, int d) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
   float square = 0.0f;
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads) directions_kernel(const float* centre
 
 // One block per row selects the nearest partitions, one after another. near: [rows, parts].
 __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int parts, int look, std::int32_t* looked) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   extern __shared__ float left[];  // [parts]
   __shared__ Near nearest_of[warps];
   for (int p = threadIdx.x; p < parts; p += threads) left[p] = near[static_cast<std::int64_t>(blockIdx.x) * parts + p];
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int 
 // Numbers the pairs, with the partition as the sort key; pairs without a partition come last.
 __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* looked, std::int64_t count,
                                                         std::int32_t parts, std::int32_t* keys, std::int32_t* pairs) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= count) return;
   keys[i] = looked[i] < 0 ? parts : looked[i];
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* look
 __global__ void __launch_bounds__(threads)
     places_kernel(const std::int32_t* keys, const std::int32_t* pairs, std::int64_t count, std::int32_t parts,
                   std::int32_t* place, std::int32_t* begin) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count) place[pairs[i]] = static_cast<std::int32_t>(i);
   if (i > parts) return;
@@ -73,9 +73,9 @@ constexpr int tile_slots = 128, tile_visits = 16, tile_depth = 32;
 static_assert(threads == 256);
 
 __global__ void __launch_bounds__(threads)
-    part_scores_kernel(const float* keys, const float* rows, Visits visits, std::int32_t first, std::int32_t width,
-                       int d, float* scores) {
-  after_whole_previous();
+    part_scores_kernel(const float* keys, const float* rows, PartitionVisits visits, std::int32_t first,
+                       std::int32_t width, int d, float* scores) {
+  wait_previous_kernel_no_trigger();
   const int part = blockIdx.y, tile = static_cast<int>(blockIdx.x) * tile_slots;
   const int begin = visits.begin[part], end = visits.begin[part + 1];
   if (begin == end) return;
@@ -126,22 +126,22 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look) {
+std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look) {
   const std::int64_t d = store.keys.dim(1), begun = store.partitions_active();
   std::int32_t* looked = ints(ctx.scratch({rows, static_cast<std::int64_t>(look)}, DType::i32));
   ArenaScope scope(*ctx.arena);
   float* directions = floats(ctx.scratch({begun, d}, DType::f32));
   float* near = floats(ctx.scratch({rows, begun}, DType::f32));
-  launch_behind(ctx, directions_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.centres),
-                directions, static_cast<int>(d));
+  launch_dependent(ctx, directions_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.centres),
+                   directions, static_cast<int>(d));
   matmul(ctx, rows, begun, d, {queries, DType::f32, false}, {directions, DType::f32, true}, near, DType::f32, false);
-  launch_behind(ctx, choose_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads),
-                static_cast<std::size_t>(begun) * sizeof(float), near, static_cast<int>(begun), look, looked);
+  launch_dependent(ctx, choose_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads),
+                   static_cast<std::size_t>(begun) * sizeof(float), near, static_cast<int>(begun), look, looked);
   return looked;
 }
 
-Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look) {
-  Visits out;
+PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look) {
+  PartitionVisits out;
   out.parts = looked;
   out.count = rows * look;
   out.partition_size = static_cast<std::int32_t>(store.partition_size());
@@ -149,8 +149,8 @@ Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, s
   const auto begun = static_cast<std::int32_t>(store.partitions_active());
   std::int32_t* keys = ints(ctx.scratch({out.count}, DType::i32));
   std::int32_t* pairs = ints(ctx.scratch({out.count}, DType::i32));
-  launch_behind(ctx, pairs_kernel, dim3(grid_for(out.count, threads)), dim3(threads), 0, looked, out.count, begun, keys,
-                pairs);
+  launch_dependent(ctx, pairs_kernel, dim3(grid_for(out.count, threads)), dim3(threads), 0, looked, out.count, begun,
+                   keys, pairs);
   const SortedPairs sorted = sort_pairs(ctx, keys, pairs, out.count, bits_for(begun));
   std::int32_t* place = ints(ctx.scratch({out.count}, DType::i32));
   std::int32_t* begin = ints(ctx.scratch({begun + std::int64_t{1}}, DType::i32));
@@ -163,12 +163,12 @@ Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, s
   return out;
 }
 
-void score_parts(Context& ctx, const Store& store, const float* rows, const Visits& visits, std::int64_t first,
-                 std::int64_t width, float* scores) {
-  launch_behind(ctx, part_scores_kernel,
-                dim3(grid_for(width, tile_slots), static_cast<unsigned>(store.partitions_active())), dim3(threads), 0,
-                floats(store.keys), rows, visits, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width),
-                static_cast<int>(store.keys.dim(1)), scores);
+void score_partitions(Context& ctx, const Store& store, const float* rows, const PartitionVisits& visits,
+                      std::int64_t first, std::int64_t width, float* scores) {
+  launch_dependent(ctx, part_scores_kernel,
+                   dim3(grid_for(width, tile_slots), static_cast<unsigned>(store.partitions_active())), dim3(threads),
+                   0, floats(store.keys), rows, visits, static_cast<std::int32_t>(first),
+                   static_cast<std::int32_t>(width), static_cast<int>(store.keys.dim(1)), scores);
 }
 
 }  // namespace some::cuda

@@ -10,7 +10,7 @@ namespace {
 // Computes the eviction order, by usage and then by slot, as far as it is needed. Each block ranks 16 slots by counting
 // how many come before them: for a few thousand slots this has fewer sequential steps than a sort.
 constexpr int ranked_each = 16, ranked_tile = 4096;
-__device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked, int block,
+__device__ __forceinline__ void rank(const Lesson& lesson, const EvictedSlots& evicted, const Ranked& ranked, int block,
                                      uint4 (&tile)[ranked_tile / 4]) {
   constexpr int halves = 2 * warps, fours = ranked_tile / 4 / threads;
   static_assert(warp_size == 2 * ranked_each);
@@ -91,28 +91,29 @@ __device__ __forceinline__ void rank(const Lesson& lesson, const Legacy& legacy,
     const bool holds = __shfl_sync(full_warp, own_count, i) > 0.0f;
     if (lane != 0) continue;
     if (gives_way) ranked.order[place] = slot;
-    if (legacy.keys == nullptr) continue;
-    legacy.closed[slot] = gives_way || !holds;
-    if (gives_way) legacy.leave_by(place, holds ? slot : -1);
+    if (evicted.keys == nullptr) continue;
+    evicted.closed[slot] = gives_way || !holds;
+    if (gives_way) evicted.set_evicted(place, holds ? slot : -1);
   }
-  if (legacy.keys == nullptr || block != 0) return;
+  if (evicted.keys == nullptr || block != 0) return;
   const int rows = min(misses, candidates);
-  for (int j = rows + static_cast<int>(threadIdx.x); j < lesson.positions; j += threads) legacy.leave_by(j, -1);
-  if (threadIdx.x == 0) *legacy.rows = rows;
+  for (int j = rows + static_cast<int>(threadIdx.x); j < lesson.positions; j += threads) evicted.set_evicted(j, -1);
+  if (threadIdx.x == 0) *evicted.rows = rows;
 }
 
 // The first blocks rank slots; after them, one block per position applies matches.
-__global__ void __launch_bounds__(threads) hits_and_ranks_kernel(Lesson lesson, Legacy legacy, Ranked ranked) {
-  after_whole_previous();
+__global__ void __launch_bounds__(threads)
+    matches_and_ranks_kernel(Lesson lesson, EvictedSlots evicted, Ranked ranked) {
+  wait_previous_kernel_no_trigger();
   __shared__ union {
     uint4 tile[ranked_tile / 4];
     Group::Shared together;
   } shared;
   const int block = blockIdx.x, ranking = static_cast<int>(gridDim.x) - lesson.positions;
   if (block < ranking)
-    rank(lesson, legacy, ranked, block, shared.tile);
+    rank(lesson, evicted, ranked, block, shared.tile);
   else
-    take_hits(lesson, block - ranking, shared.together, nullptr);
+    apply_matches(lesson, block - ranking, shared.together, nullptr);
 }
 
 // About half of a window's positions evict a slot, so larger blocks would not be fully used.
@@ -121,8 +122,8 @@ constexpr int copiers = 8;  // blocks that copy, per block of rows
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 // Each warp copies the content of evicted slots; all of them together copy the usage of all slots.
-__device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
-                                            int copier) {
+__device__ __forceinline__ void copy_evicted(const Lesson& lesson, const EvictedSlots& evicted, const Ranked& ranked,
+                                             int copier) {
   constexpr int copying = LeftTile::threads / warp_size, rows_each = LeftTile::rows / copiers;
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
   const int all = static_cast<int>(gridDim.y) * copiers, block = static_cast<int>(blockIdx.y) * copiers + copier;
@@ -131,11 +132,11 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
     lesson.usage[m] = ranked.usage[m];
   for (int i = warp; i < rows_each; i += copying) {
     const int j = block * rows_each + i;
-    const std::int32_t slot = j < lesson.positions ? legacy.leaving[j] : -1;
+    const std::int32_t slot = j < lesson.positions ? evicted.leaving[j] : -1;
     if (slot < 0) continue;
-    legacy.copy(lesson, j, slot, ranked.usage);
+    evicted.copy(lesson, j, slot, ranked.usage);
     const float* from = lesson.keys + static_cast<std::int64_t>(slot) * lesson.d;
-    float* to = legacy.keys + static_cast<std::int64_t>(j) * lesson.d;
+    float* to = evicted.keys + static_cast<std::int64_t>(j) * lesson.d;
     // All loads are issued at once; otherwise each store would delay the next load.
     constexpr int together = 16;
     for (int base = lane; base < lesson.d; base += together * warp_size) {
@@ -154,26 +155,29 @@ __device__ __forceinline__ void copy_legacy(const Lesson& lesson, const Legacy& 
 // Raises legacy.nearest to the nearest slot below `slots` that is not closed, for each evicted slot. The first `tiles`
 // blocks of each row do this; the blocks after them, if any, copy the content. halves: of the keys.
 __global__ void __launch_bounds__(LeftTile::threads)
-    heirs_by_product_kernel(Lesson lesson, Legacy legacy, Ranked ranked, const __half* halves, int slots, int tiles) {
+    merge_targets_by_product_kernel(Lesson lesson, EvictedSlots evicted, Ranked ranked, const __half* halves, int slots,
+                                    int tiles) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   using Tile = LeftTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
   if (static_cast<int>(blockIdx.x) >= tiles)
-    return copy_legacy(lesson, legacy, ranked, static_cast<int>(blockIdx.x) - tiles);
+    return copy_evicted(lesson, evicted, ranked, static_cast<int>(blockIdx.x) - tiles);
   const int first_row = static_cast<int>(blockIdx.y) * Tile::rows,
             first_slot = static_cast<int>(blockIdx.x) * product_slots;
-  if (first_row >= *legacy.rows) return;
+  if (first_row >= *evicted.rows) return;
   bool open[Tile::eights][2];
 #pragma unroll
   for (int n = 0; n < Tile::eights; ++n) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int slot = first_slot + Tile::slot_of(n, i);
-      open[n][i] = slot < slots && !legacy.closed[min(slot, slots - 1)];
+      open[n][i] = slot < slots && !evicted.closed[min(slot, slots - 1)];
     }
   }
-  const auto left = [&](int j) { return halves + static_cast<std::int64_t>(max(legacy.leaving[j], 0)) * 2 * lesson.d; };
+  const auto left = [&](int j) {
+    return halves + static_cast<std::int64_t>(max(evicted.leaving[j], 0)) * 2 * lesson.d;
+  };
   Sums own;
   Tile::multiply(product_shared, left, halves, first_row, first_slot, lesson.positions, slots, lesson.d, own);
 #pragma unroll
@@ -190,43 +194,45 @@ __global__ void __launch_bounds__(LeftTile::threads)
     unsigned long long best = packed(near);
 #pragma unroll
     for (int offset = 2; offset > 0; offset /= 2) best = max(best, __shfl_xor_sync(full_warp, best, offset));
-    if (threadIdx.x % 4 == 0 && row < lesson.positions && best != 0) atomicMax(legacy.nearest + row, best);
+    if (threadIdx.x % 4 == 0 && row < lesson.positions && best != 0) atomicMax(evicted.nearest + row, best);
   }
 #endif
 }
 
-void launch_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked,
-                  int copying) {
+void launch_heirs(Context& ctx, const Store& store, const Lesson& lesson, const EvictedSlots& evicted,
+                  const Ranked& ranked, int copying) {
   const unsigned tiles = grid_for(store.reach, product_slots);
   const __half* keys = lesson.halves != nullptr ? lesson.halves : halves(in_halves(ctx, store.keys, store.reach));
-  launch_product(ctx, heirs_by_product_kernel,
+  launch_product(ctx, merge_targets_by_product_kernel,
                  dim3(tiles + static_cast<unsigned>(copying), grid_for(lesson.positions, LeftTile::rows)),
-                 LeftTile::threads, LeftTile::shared_bytes, lesson, legacy, ranked, keys, static_cast<int>(store.reach),
-                 static_cast<int>(tiles));
+                 LeftTile::threads, LeftTile::shared_bytes, lesson, evicted, ranked, keys,
+                 static_cast<int>(store.reach), static_cast<int>(tiles));
 }
 
 }  // namespace
 
-Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates) {
+Ranked apply_matches_and_rank(Context& ctx, const Lesson& lesson, const EvictedSlots& evicted,
+                              std::int32_t candidates) {
   const Ranked ranked{ints(ctx.scratch({lesson.positions}, DType::i32)), floats(ctx.scratch({candidates}, DType::f32)),
                       candidates};
-  launch_behind(ctx, hits_and_ranks_kernel,
-                dim3(grid_for(candidates, ranked_each) + static_cast<unsigned>(lesson.positions)), dim3(threads), 0,
-                lesson, legacy, ranked);
+  launch_dependent(ctx, matches_and_ranks_kernel,
+                   dim3(grid_for(candidates, ranked_each) + static_cast<unsigned>(lesson.positions)), dim3(threads), 0,
+                   lesson, evicted, ranked);
   return ranked;
 }
 
-bool finds_heirs_by_product(const Context& ctx, const Store& store) {
+bool finds_merge_targets_by_product(const Context& ctx, const Store& store) {
   return store.entries() > 1 && uses_halves(ctx, store) && fits(ctx, LeftTile::shared_bytes);
 }
 
-void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy) {
-  launch_heirs(ctx, store, lesson, legacy, Ranked{}, 0);
+void find_merge_targets_by_product(Context& ctx, const Store& store, const Lesson& lesson,
+                                   const EvictedSlots& evicted) {
+  launch_heirs(ctx, store, lesson, evicted, Ranked{}, 0);
 }
 
-void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy,
-                    const Ranked& ranked) {
-  launch_heirs(ctx, store, lesson, legacy, ranked, copiers);
+void find_merge_targets_and_copy(Context& ctx, const Store& store, const Lesson& lesson, const EvictedSlots& evicted,
+                                 const Ranked& ranked) {
+  launch_heirs(ctx, store, lesson, evicted, ranked, copiers);
 }
 
 }  // namespace some::cuda

@@ -31,9 +31,9 @@ Draft draft_of(Store& store) {
 
 // One block per position: the first position of a slot inserts all positions of that slot, in order.
 __global__ void __launch_bounds__(threads)
-    move_in_kernel(Draft draft, const float* queries, const std::int32_t* targets, const long long* places,
-                   const std::int32_t* assigned_slots) {
-  after_whole_previous();
+    insert_assigned_kernel(Draft draft, const float* queries, const std::int32_t* targets, const long long* places,
+                           const std::int32_t* assigned_slots) {
+  wait_previous_kernel_no_trigger();
   __shared__ Group::Shared together;
   const int t = blockIdx.x, positions = gridDim.x, d = draft.d;
   const std::int32_t home = assigned_slots[t];
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(threads)
 // One block per partition: sums the keys of its slots.
 __global__ void __launch_bounds__(threads)
     sums_of_parts_kernel(Draft draft, float* centres, std::int64_t partition_size) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t first = blockIdx.x * partition_size;
   for (int c = threadIdx.x; c < draft.d; c += threads) {
     float sum = 0.0f;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(threads)
 
 // One block per slot: normalizes the key, and computes count and usage.
 __global__ void __launch_bounds__(threads) keys_of_sums_kernel(Draft draft, float* counts, float* usage) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   float* key = draft.keys + static_cast<std::int64_t>(blockIdx.x) * draft.d;
   float square = 0.0f;
@@ -81,17 +81,17 @@ void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets,
   if (positions == 0) return;
   if (positions > max_window)
     failed(Code::size_unsupported, "{} positions at once; {} is the most", positions, max_window);
-  launch_behind(ctx, move_in_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, draft_of(store),
-                floats(queries), ints(targets), longs(places), ints(assigned_slots));
+  launch_dependent(ctx, insert_assigned_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0,
+                   draft_of(store), floats(queries), ints(targets), longs(places), ints(assigned_slots));
 }
 
 void finish_refinement(Context& ctx, Store& store) {
   const Draft draft = draft_of(store);
   if (store.parts() > 1)
-    launch_behind(ctx, sums_of_parts_kernel, dim3(static_cast<unsigned>(store.parts())), dim3(threads), 0, draft,
-                  floats(store.centres), store.partition_size());
-  launch_behind(ctx, keys_of_sums_kernel, dim3(static_cast<unsigned>(store.slots())), dim3(threads), 0, draft,
-                floats(store.counts), floats(store.usage));
+    launch_dependent(ctx, sums_of_parts_kernel, dim3(static_cast<unsigned>(store.parts())), dim3(threads), 0, draft,
+                     floats(store.centres), store.partition_size());
+  launch_dependent(ctx, keys_of_sums_kernel, dim3(static_cast<unsigned>(store.slots())), dim3(threads), 0, draft,
+                   floats(store.counts), floats(store.usage));
 }
 
 }  // namespace some::cuda

@@ -109,20 +109,19 @@ struct Product {
       for (int c = begin; c < begin + product_depth; c += 16) {
         std::uint32_t row_high[4], row_low[4], key_high[eights / 2][4], key_low[eights / 2][4];
         const int row = warp_row + lane % 16, row_at = c + lane / 16 * 8;
-        load_matrices(row_high, shared_address(stage.high[row] + row_at));
-        load_matrices(row_low, shared_address(stage.low[row] + row_at));
+        ldmatrix_x4(row_high, shared_address(stage.high[row] + row_at));
+        ldmatrix_x4(row_low, shared_address(stage.low[row] + row_at));
         // 16 slots: the two matrices of the first eight, then those of the second eight.
 #pragma unroll
         for (int n = 0; n < eights / 2; ++n) {
           const int line = ROWS + warp_slot + 16 * n + lane / 16 * 8 + lane % 8, at = c + lane / 8 % 2 * 8;
-          load_matrices(key_high[n], shared_address(stage.high[line] + at));
-          load_matrices(key_low[n], shared_address(stage.low[line] + at));
+          ldmatrix_x4(key_high[n], shared_address(stage.high[line] + at));
+          ldmatrix_x4(key_low[n], shared_address(stage.low[line] + at));
         }
         // Independent products, three times.
         const auto each = [](auto& to, const auto& row, const auto& key) {
 #pragma unroll
-          for (int n = 0; n < eights; ++n)
-            multiply_add_half(to[n], row, key[n / 2][n % 2 * 2], key[n / 2][n % 2 * 2 + 1]);
+          for (int n = 0; n < eights; ++n) mma_fp16(to[n], row, key[n / 2][n % 2 * 2], key[n / 2][n % 2 * 2 + 1]);
         };
         each(some, row_high, key_high);
         each(low_sums, row_low, key_high);
@@ -142,7 +141,7 @@ using ScoresTile = Product<scored_rows, 2>;
 
 __global__ void __launch_bounds__(ScoresTile::threads)
     scores_kernel(const float* rows, const float* keys, int row_count, int slots, int d, float* scores) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   using Tile = ScoresTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
   const int first_row = static_cast<int>(blockIdx.y) * scored_rows,

@@ -9,7 +9,7 @@ namespace {
 
 __global__ void __launch_bounds__(threads)
     masses_kernel(const float* counts, float power, std::int64_t reach, float* masses) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < reach) masses[m] = counts[m] > 0.0f ? powf(counts[m], power) : 0.0f;
 }
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(threads, 2)
     search_kernel(Scores scores, Held held, const float* masses, const std::int32_t* targets, Sharpnesses sharpness,
                   bool begins, bool last, Gathered gathered, float* said, std::int32_t* nearest, float* product,
                   unsigned long long* near) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   static_assert(KINDS <= warps);
   constexpr bool keeps = KEPT > 0;
   constexpr int together = keeps ? KEPT : 4;
@@ -231,10 +231,10 @@ struct SharedSlots {
       bring_one(mass + i, masses + (there ? first + i : 0), there);
       bring_one(counts + i, held.counts + (there ? first + i : 0), there);
     }
-    copy_async_commit();
+    cp_async_commit();
   }
   __device__ void wait() const {
-    copy_async_wait<0>();
+    cp_async_wait<0>();
     __syncthreads();
   }
   // Returns an entry's fraction of its slot: 1 if slots hold one token.
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(HeardTile::threads)
                  const float* masses, const std::int32_t* targets, Sharpnesses sharpness, float* heard,
                  unsigned long long* nearest) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   using Tile = HeardTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
   const SharedSlots shared(Tile::behind(product_shared), held.entries);
@@ -415,7 +415,7 @@ __global__ void __launch_bounds__(threads)
 
 __global__ void nothing_found_kernel(float* said, std::int32_t* nearest, float* product, unsigned long long* near,
                                      int positions, int kinds) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const int t = blockIdx.x * blockDim.x + threadIdx.x;
   if (t >= positions) return;
   for (int s = 0; s < kinds; ++s) said[s * positions + t] = 0.0f;
@@ -431,15 +431,15 @@ unsigned long long* near_of(const Matches& found) { return reinterpret_cast<unsi
 const float* masses(Context& ctx, const Store& store, const MemorySettings& settings) {
   if (settings.counts == 1.0) return floats(store.counts);
   float* out = floats(ctx.scratch({store.reach}, DType::f32));
-  launch_behind(ctx, masses_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, floats(store.counts),
-                static_cast<float>(settings.counts), store.reach, out);
+  launch_dependent(ctx, masses_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, floats(store.counts),
+                   static_cast<float>(settings.counts), store.reach, out);
   return out;
 }
 
 void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
                   unsigned long long* near) {
-  launch_behind(ctx, nothing_found_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, said, nearest, product,
-                near, static_cast<int>(positions), kinds);
+  launch_dependent(ctx, nothing_found_kernel, dim3(grid_for(positions, threads)), dim3(threads), 0, said, nearest,
+                   product, near, static_cast<int>(positions), kinds);
 }
 
 PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
@@ -454,7 +454,7 @@ PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings&
   }
   const Held held = held_by(store);
   const int shared = HeardTile::shared_bytes + SharedSlots::bytes(held.entries);
-  if (!looks_into_some(store, settings) && uses_halves(ctx, store) && fits(ctx, shared)) {
+  if (!searches_some_partitions(store, settings) && uses_halves(ctx, store) && fits(ctx, shared)) {
     const auto hear = [&](auto kinds) -> PutTogether {
       constexpr int KINDS = decltype(kinds)::value;
       const auto tiles = std::min<unsigned>(grid_for(store.reach, product_slots), max_tiles);
@@ -484,9 +484,9 @@ PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings&
   const std::int64_t each = sharpness.count * positions;
   const auto gather = [&](const Scores& scores, bool begins, bool last) {
     const auto launch = [&](auto kernel) {
-      launch_behind(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
-                    ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
-                    floats(found.said), ints(found.nearest), floats(found.product), near_of(found));
+      launch_dependent(ctx, kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held, mass,
+                       ints(targets), sharpness, begins, last, Gathered{kept, kept + each, kept + 2 * each},
+                       floats(found.said), ints(found.nearest), floats(found.product), near_of(found));
     };
     const auto launch_for = [&](auto several, auto slots_kept) {
       constexpr bool SEVERAL = decltype(several)::value;
@@ -511,7 +511,7 @@ PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings&
     else
       launch_some(std::false_type{});
   };
-  for_scores(ctx, store, settings, floats(queries), positions, gather);
+  for_each_score_block(ctx, store, settings, floats(queries), positions, gather);
   return {};
 }
 

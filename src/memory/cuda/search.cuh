@@ -105,17 +105,18 @@ PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings&
 
 // Calls work(scores, begins, last) with the scores of all rows and the slots they search, a range of slots at a time.
 template <typename Work>
-void for_scores(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows, std::int64_t count,
-                const Work& work) {
-  if (looks_into_some(store, settings)) {
-    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+void for_each_score_block(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows,
+                          std::int64_t count, const Work& work) {
+  if (searches_some_partitions(store, settings)) {
+    const auto look = static_cast<int>(partitions_to_search(store, settings));
     const std::int64_t size = store.partition_size();
-    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, rows, count, look), count, look);
-    const std::int64_t widest = slots_of_part_at_once(size, visits.count);
+    const PartitionVisits visits =
+        make_visits(ctx, store, choose_partitions(ctx, store, rows, count, look), count, look);
+    const std::int64_t widest = partition_slots_at_once(size, visits.count);
     float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, rows, visits, first, width, scores);
+      score_partitions(ctx, store, rows, visits, first, width, scores);
       work(Scores{scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits}, first == 0,
            first + width == size);
     }

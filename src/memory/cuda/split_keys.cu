@@ -6,7 +6,7 @@ namespace {
 
 // 8 bytes per number: 4 read and 4 written.
 __global__ void __launch_bounds__(threads) halves_kernel(const float* numbers, std::int64_t count, int d, __half* to) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < count;
        i += static_cast<std::int64_t>(gridDim.x) * threads)
     write_halves(to + i / d * 2 * d, static_cast<int>(i % d), numbers[i]);
@@ -19,8 +19,8 @@ Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows) {
   const Tensor out = ctx.scratch({rows, d}, DType::i32);
   constexpr unsigned max_blocks = 2048;
   if (rows > 0)
-    launch_behind(ctx, halves_kernel, dim3(std::min(grid_for(rows * d, threads), max_blocks)), dim3(threads), 0,
-                  floats(numbers), rows * d, static_cast<int>(d), halves(out));
+    launch_dependent(ctx, halves_kernel, dim3(std::min(grid_for(rows * d, threads), max_blocks)), dim3(threads), 0,
+                     floats(numbers), rows * d, static_cast<int>(d), halves(out));
   return out;
 }
 

@@ -80,10 +80,10 @@ struct HalvesProduct {
         const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes) + to;
 #pragma unroll
         for (int i = 0; i < brought; ++i)
-          copy_async(stage + static_cast<std::uint32_t>(i * apart * line_bytes), from[i] + step * 2 * halves_together,
-                     true);
+          cp_async(stage + static_cast<std::uint32_t>(i * apart * line_bytes), from[i] + step * 2 * halves_together,
+                   true);
       }
-      copy_async_commit();
+      cp_async_commit();
     };
 #pragma unroll
     for (int n = 0; n < 32; ++n) sums[n] = 0.0f;
@@ -91,27 +91,27 @@ struct HalvesProduct {
     for (int step = 0; step + 1 < stages; ++step) bring(step);
     const auto group = static_cast<std::uint32_t>(threadIdx.x) / 128;
     for (int step = 0; step < steps; ++step) {
-      copy_async_wait<stages - 2>();
-      publish_shared();
+      cp_async_wait<stages - 2>();
+      fence_proxy_async();
       __syncthreads();
       bring(step + stages - 1);
       const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes);
-      const std::uint64_t a = matrix_place(stage + group * 64 * line_bytes, 8 * line_bytes, 16),
-                          b = matrix_place(stage + rows * line_bytes, 8 * line_bytes, 16);
+      const std::uint64_t a = wgmma_descriptor(stage + group * 64 * line_bytes, 8 * line_bytes, 16),
+                          b = wgmma_descriptor(stage + rows * line_bytes, 8 * line_bytes, 16);
       // Tensor cores truncate their sums, so only these few terms are accumulated there.
       cuda::Sums some;
-      products_fence();
+      wgmma_fence();
       constexpr int sixteen_columns = 32 >> 4, left = 64 >> 4;
 #pragma unroll
       for (int k = 0; k < 2; ++k) {
         const std::uint64_t a_here = a + static_cast<unsigned>(k * sixteen_columns),
                             b_here = b + static_cast<unsigned>(k * sixteen_columns);
-        multiply_64_halves(some, a_here, b_here, k);
-        multiply_64_halves(some, a_here + left, b_here, 1);
-        multiply_64_halves(some, a_here, b_here + left, 1);
+        wgmma_64x64_fp16(some, a_here, b_here, k);
+        wgmma_64x64_fp16(some, a_here + left, b_here, 1);
+        wgmma_64x64_fp16(some, a_here, b_here + left, 1);
       }
-      products_commit();
-      products_wait<0>();
+      wgmma_commit();
+      wgmma_wait<0>();
 #pragma unroll
       for (int n = 0; n < 32; ++n) sums[n] += some[n];
     }
@@ -128,8 +128,8 @@ inline bool fits(const Context& ctx, int shared) { return shared <= ctx.cuda->ma
 template <typename Kernel, typename... Arguments>
 void launch_product(Context& ctx, Kernel* kernel, dim3 blocks, int threads, int shared, Arguments&&... arguments) {
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, blocks, dim3(static_cast<unsigned>(threads)), static_cast<std::size_t>(shared),
-                std::forward<Arguments>(arguments)...);
+  launch_dependent(ctx, kernel, blocks, dim3(static_cast<unsigned>(threads)), static_cast<std::size_t>(shared),
+                   std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace some::cuda

@@ -10,7 +10,7 @@ namespace {
 // One block per row.
 template <typename T>
 __global__ void __launch_bounds__(threads) queries_kernel(const T* states, const float* mean, float* queries, int d) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
   float square = 0.0f;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(threads) queries_kernel(const T* states, const
 // One block per row; `weights` holds the scores at first.
 __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const float* scores, const float* mass,
                                                           std::int64_t reach, Sharpnesses sharpness, const float* say) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   const float* row = scores + blockIdx.x * reach;
   float* result = weights + blockIdx.x * reach;
@@ -49,9 +49,9 @@ __global__ void __launch_bounds__(threads) weights_kernel(float* weights, const 
 
 // The same if a row searches only some partitions: scores [visits, part size].
 __global__ void __launch_bounds__(threads)
-    part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach, Visits visits,
-                        Sharpnesses sharpness, const float* say) {
-  after_whole_previous();
+    part_weights_kernel(float* weights, const float* scores, const float* mass, std::int64_t reach,
+                        PartitionVisits visits, Sharpnesses sharpness, const float* say) {
+  wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   const int size = visits.partition_size, row = blockIdx.x;
   float* result = weights + row * reach;
@@ -84,9 +84,9 @@ __global__ void __launch_bounds__(threads)
 
 // Refinement: one block per position, like search_kernel; keeps the best slot so far.
 __global__ void __launch_bounds__(threads)
-    homes_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
-                 std::int32_t* assigned_slots, float* suits) {
-  after_whole_previous();
+    assign_slots_kernel(Scores scores, Held held, const std::int32_t* targets, float of_token, bool begins,
+                        std::int32_t* assigned_slots, float* suits) {
+  wait_previous_kernel_no_trigger();
   __shared__ Near nearest_of[warps];
   const int t = blockIdx.x, looks = scores.looks();
   const std::int32_t target = targets[t];
@@ -116,8 +116,8 @@ void make_queries(Context& ctx, const Tensor& states, const Tensor& mean, Tensor
   if (states.dim(0) == 0) return;
   with_real_type(states.dtype(), "the memory's query", [&](auto zero) {
     using T = decltype(zero);
-    launch_behind(ctx, queries_kernel<T>, dim3(static_cast<unsigned>(states.dim(0))), dim3(threads), 0,
-                  elements_of<T>(states), floats(mean), floats(queries), static_cast<int>(mean.dim(0)));
+    launch_dependent(ctx, queries_kernel<T>, dim3(static_cast<unsigned>(states.dim(0))), dim3(threads), 0,
+                     elements_of<T>(states), floats(mean), floats(queries), static_cast<int>(mean.dim(0)));
   });
 }
 
@@ -132,9 +132,9 @@ void assign_slots(Context& ctx, const Store& store, const MemorySettings& settin
     return;
   }
   const Held held = held_by(store);
-  for_scores(ctx, store, settings, floats(queries), positions, [&](const Scores& scores, bool begins, bool) {
-    launch_behind(ctx, homes_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held,
-                  ints(targets), static_cast<float>(token_affinity), begins, ints(assigned_slots), suits);
+  for_each_score_block(ctx, store, settings, floats(queries), positions, [&](const Scores& scores, bool begins, bool) {
+    launch_dependent(ctx, assign_slots_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, scores, held,
+                     ints(targets), static_cast<float>(token_affinity), begins, ints(assigned_slots), suits);
   });
 }
 
@@ -143,20 +143,21 @@ void slot_weights(Context& ctx, const Store& store, const MemorySettings& settin
   if (store.reach == 0 || queries.dim(0) == 0) return;
   ArenaScope scope(*ctx.arena);
   const float* mass = masses(ctx, store, settings);
-  if (looks_into_some(store, settings)) {
-    const auto look = static_cast<int>(parts_to_look_into(store, settings));
+  if (searches_some_partitions(store, settings)) {
+    const auto look = static_cast<int>(partitions_to_search(store, settings));
     const std::int64_t rows = queries.dim(0), size = store.partition_size();
-    const Visits visits = visits_of(ctx, store, choose_parts(ctx, store, floats(queries), rows, look), rows, look);
+    const PartitionVisits visits =
+        make_visits(ctx, store, choose_partitions(ctx, store, floats(queries), rows, look), rows, look);
     float* found = floats(ctx.scratch({visits.count, size}, DType::f32));
-    score_parts(ctx, store, floats(queries), visits, 0, size, found);
-    launch_behind(ctx, part_weights_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, floats(weights), found,
-                  mass, store.reach, visits, sharpnesses(settings), floats(say));
+    score_partitions(ctx, store, floats(queries), visits, 0, size, found);
+    launch_dependent(ctx, part_weights_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads), 0, floats(weights),
+                     found, mass, store.reach, visits, sharpnesses(settings), floats(say));
     return;
   }
   float* scores = floats(ctx.scratch({queries.dim(0), store.reach}, DType::f32));
   score(ctx, store, floats(queries), queries.dim(0), 0, store.reach, scores);
-  launch_behind(ctx, weights_kernel, dim3(static_cast<unsigned>(queries.dim(0))), dim3(threads), 0, floats(weights),
-                scores, mass, store.reach, sharpnesses(settings), floats(say));
+  launch_dependent(ctx, weights_kernel, dim3(static_cast<unsigned>(queries.dim(0))), dim3(threads), 0, floats(weights),
+                   scores, mass, store.reach, sharpnesses(settings), floats(say));
 }
 
 }  // namespace some::cuda

@@ -65,7 +65,7 @@ void score(Context& ctx, const Store& store, const float* queries, std::int64_t 
 
 // Rows that search partitions. A pair is a row and one of the partitions it searches; sorted by partition, pairs are
 // called visits.
-struct Visits {
+struct PartitionVisits {
   const std::int32_t* parts = nullptr;  // [rows, look], with -1 for none
   const std::int32_t* begin = nullptr;  // [parts + 1]: the first visit of each part
   const std::int32_t* pairs = nullptr;  // for each visit, its pair
@@ -75,19 +75,19 @@ struct Visits {
   int look = 1;
 };
 // looked: like `parts` above. The result is in the arena.
-Visits visits_of(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
+PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
 // Returns the partitions that each query searches, nearest first: [rows, look], in the arena.
-std::int32_t* choose_parts(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
+std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
 // Computes scores [visits, width] of each visit with the slots [first, first + width) of its partition.
-void score_parts(Context& ctx, const Store& store, const float* rows, const Visits& visits, std::int64_t first,
-                 std::int64_t width, float* scores);
+void score_partitions(Context& ctx, const Store& store, const float* rows, const PartitionVisits& visits,
+                      std::int64_t first, std::int64_t width, float* scores);
 
 // Locates the scores of a row: either all rows have scores with the same slots, or each row has scores with the slots
 // of the partitions it searches.
 struct Scores {
   const float* scores;
   std::int32_t first, width;
-  Visits visits;  // empty if all rows have scores with the same slots
+  PartitionVisits visits;  // empty if all rows have scores with the same slots
 
   __device__ int looks() const { return visits.place == nullptr ? 1 : visits.look; }
   // which: index among the partitions that the row searches.

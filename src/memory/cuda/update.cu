@@ -28,42 +28,42 @@ __device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t cou
 
 // One block per position applies matches. The blocks after them decay the other slots.
 __global__ void __launch_bounds__(threads)
-    hits_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
-  after_whole_previous();
+    matches_kernel(Lesson lesson, std::int64_t candidates, std::int32_t* numbers, bool* closed) {
+  wait_previous_kernel_no_trigger();
   __shared__ Group::Shared together;
   const int t = blockIdx.x, positions = lesson.positions;
   if (t >= positions)
     return decay(lesson, static_cast<std::int64_t>(t - positions) * threads, candidates, numbers, closed);
-  take_hits(lesson, t, together, lesson.usage);
+  apply_matches(lesson, t, together, lesson.usage);
 }
 
 // Copies the content of evicted slots, one block per position: the j-th slot of `order` is evicted if there are more
 // than j insertions; there is content if it is not empty.
 __global__ void __launch_bounds__(threads)
-    leaving_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
-  after_whole_previous();
+    copy_evicted_kernel(Lesson lesson, EvictedSlots evicted, const std::int32_t* order, std::int64_t candidates) {
+  wait_previous_kernel_no_trigger();
   const int j = blockIdx.x, d = lesson.d;
   const int misses = lesson.misses_before(lesson.positions);
   const bool gives_way = j < misses && j < candidates && order[j] >= 0;
   const std::int32_t slot = gives_way ? order[j] : -1;
   const bool leaves = gives_way && lesson.counts[slot] > 0.0f;
   for (int c = threadIdx.x; c < d; c += threads)
-    legacy.keys[static_cast<std::int64_t>(j) * d + c] =
+    evicted.keys[static_cast<std::int64_t>(j) * d + c] =
         leaves ? lesson.keys[static_cast<std::int64_t>(slot) * d + c] : 0.0f;
   if (threadIdx.x >= warp_size) return;
-  if (leaves) legacy.copy(lesson, j, slot, lesson.usage);
+  if (leaves) evicted.copy(lesson, j, slot, lesson.usage);
   if (threadIdx.x != 0) return;
-  legacy.leave_by(j, leaves ? slot : -1);
-  if (gives_way) legacy.closed[slot] = true;
-  if (j == 0) *legacy.rows = min(misses, lesson.positions);
+  evicted.set_evicted(j, leaves ? slot : -1);
+  if (gives_way) evicted.closed[slot] = true;
+  if (j == 0) *evicted.rows = min(misses, lesson.positions);
 }
 
 // One block per row searches a range of slots for the merge target, by the scores of the evicted key with these slots.
-__global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy legacy, Scores scores) {
-  after_whole_previous();
+__global__ void __launch_bounds__(threads) merge_targets_kernel(Lesson lesson, EvictedSlots evicted, Scores scores) {
+  wait_previous_kernel_no_trigger();
   __shared__ Near nearest_of[warps];
   const int j = blockIdx.x;
-  const std::int32_t slot = legacy.leaving[j];
+  const std::int32_t slot = evicted.leaving[j];
   if (slot < 0) return;
   const std::int32_t token = lesson.values[slot];
   const bool any = lesson.entries > 1;
@@ -75,46 +75,47 @@ __global__ void __launch_bounds__(threads) heirs_kernel(Lesson lesson, Legacy le
 #pragma unroll 4
     for (int m = threadIdx.x; m < scores.width; m += threads) {
       const float score = row[m];
-      const bool closed = legacy.closed[first + m];
+      const bool closed = evicted.closed[first + m];
       if (!closed && (any || lesson.values[first + m] == token)) mine.consider({score, first + m});
     }
   }
   mine = block_nearest(mine, nearest_of);
-  if (threadIdx.x == 0) legacy.nearest[j] = max(legacy.nearest[j], packed(mine));
+  if (threadIdx.x == 0) evicted.nearest[j] = max(evicted.nearest[j], packed(mine));
 }
 
 // One block per row: the first row of a merge target merges all rows of that target, in order.
-__device__ void inherit(const Lesson& lesson, const Legacy& legacy, int j) {
+__device__ void inherit(const Lesson& lesson, const EvictedSlots& evicted, int j) {
   __shared__ Group::Shared together;
   __shared__ float partial[warp_size];
   const int d = lesson.d;
-  const std::int32_t heir = legacy.heir_of(j);
+  const std::int32_t heir = evicted.merge_target_of(j);
   if (heir < 0) return;
   Group group{};
-  if (!group.collect(together, j, lesson.positions, [&](int other) { return legacy.heir_of(other) == heir; })) return;
+  if (!group.collect(together, j, lesson.positions, [&](int other) { return evicted.merge_target_of(other) == heir; }))
+    return;
   const float inertia = lesson.counts[heir];
-  const float total = group.all_reduce_sum(inertia, [&](int other) { return legacy.counts[other]; });
+  const float total = group.all_reduce_sum(inertia, [&](int other) { return evicted.counts[other]; });
   move_key(lesson, heir, inertia, total, partial, [&](int c) {
     return group.all_reduce_sum(
         0.0f,
         [&](int other) {
-          return make_float2(legacy.counts[other], legacy.keys[static_cast<std::int64_t>(other) * d + c]);
+          return make_float2(evicted.counts[other], evicted.keys[static_cast<std::int64_t>(other) * d + c]);
         },
         [](float sum, float2 next) { return fmaf(next.x, next.y, sum); });
   });
   if (threadIdx.x >= warp_size) return;
   WarpEntries entries(lesson.entries_of(heir));
-  WarpEntries next(legacy.entries_of(group.members[0], lesson));
+  WarpEntries next(evicted.entries_of(group.members[0], lesson));
   for (int i = 0; i < group.count; ++i) {
     const WarpEntries other = next;
-    if (i + 1 < group.count) next = WarpEntries(legacy.entries_of(group.members[i + 1], lesson));
+    if (i + 1 < group.count) next = WarpEntries(evicted.entries_of(group.members[i + 1], lesson));
     entries.take_all(other);
   }
   entries.write(lesson.entries_of(heir));
   const float count = entries.total();
   if (threadIdx.x != 0) return;
   lesson.counts[heir] = count;
-  lesson.usage[heir] = group.all_reduce_sum(lesson.usage[heir], [&](int other) { return legacy.usage[other]; });
+  lesson.usage[heir] = group.all_reduce_sum(lesson.usage[heir], [&](int other) { return evicted.usage[other]; });
 }
 
 // One block per position: the j-th miss is inserted into the j-th slot of `order`.
@@ -142,11 +143,11 @@ __device__ void bear(const Lesson& lesson, int t, const std::int32_t* order, std
 
 // The first blocks merge evicted slots into their targets; the others insert misses into the evicted slots.
 __global__ void __launch_bounds__(threads)
-    births_kernel(Lesson lesson, Legacy legacy, const std::int32_t* order, std::int64_t candidates) {
-  after_whole_previous();
+    merge_and_insert_kernel(Lesson lesson, EvictedSlots evicted, const std::int32_t* order, std::int64_t candidates) {
+  wait_previous_kernel_no_trigger();
   const int block = blockIdx.x, heirs = static_cast<int>(gridDim.x) - lesson.positions;
   if (block < heirs)
-    inherit(lesson, legacy, block);
+    inherit(lesson, evicted, block);
   else
     bear(lesson, block - heirs, order, candidates);
 }
@@ -154,14 +155,14 @@ __global__ void __launch_bounds__(threads)
 // Slots without content need no merge target, so they search no partition.
 __global__ void __launch_bounds__(threads)
     look_nowhere_kernel(const std::int32_t* leaving, std::int64_t pairs, int look, std::int32_t* looked) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < pairs && leaving[i / look] < 0) looked[i] = -1;
 }
 
-Legacy make_legacy(Context& ctx, const Lesson& lesson, std::int64_t candidates) {
+EvictedSlots make_evicted_slots(Context& ctx, const Lesson& lesson, std::int64_t candidates) {
   const std::int64_t positions = lesson.positions, entries = lesson.entries;
-  Legacy out{};
+  EvictedSlots out{};
   out.keys = floats(ctx.scratch({positions, lesson.d}, DType::f32));
   out.leaving = ints(ctx.scratch({positions}, DType::i32));
   out.counts = floats(ctx.scratch({positions}, DType::f32));
@@ -177,33 +178,33 @@ Legacy make_legacy(Context& ctx, const Lesson& lesson, std::int64_t candidates) 
 }
 
 // Finds merge targets for evicted slots, from the scores of their keys.
-void find_heirs(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
-                const Legacy& legacy) {
+void find_merge_targets(Context& ctx, const Store& store, const MemorySettings& settings, const Lesson& lesson,
+                        const EvictedSlots& evicted) {
   const std::int64_t positions = lesson.positions;
   const dim3 each(static_cast<unsigned>(positions));
   const auto consider = [&](const Scores& scores) {
-    launch_behind(ctx, heirs_kernel, each, dim3(threads), 0, lesson, legacy, scores);
+    launch_dependent(ctx, merge_targets_kernel, each, dim3(threads), 0, lesson, evicted, scores);
   };
-  if (looks_into_some(store, settings)) {
-    const auto look = static_cast<int>(parts_to_look_into(store, settings));
-    std::int32_t* looked = choose_parts(ctx, store, legacy.keys, positions, look);
-    launch_behind(ctx, look_nowhere_kernel, dim3(grid_for(positions * look, threads)), dim3(threads), 0, legacy.leaving,
-                  positions * look, look, looked);
-    const Visits visits = visits_of(ctx, store, looked, positions, look);
-    const std::int64_t size = store.partition_size(), widest = slots_of_part_at_once(size, visits.count);
+  if (searches_some_partitions(store, settings)) {
+    const auto look = static_cast<int>(partitions_to_search(store, settings));
+    std::int32_t* looked = choose_partitions(ctx, store, evicted.keys, positions, look);
+    launch_dependent(ctx, look_nowhere_kernel, dim3(grid_for(positions * look, threads)), dim3(threads), 0,
+                     evicted.leaving, positions * look, look, looked);
+    const PartitionVisits visits = make_visits(ctx, store, looked, positions, look);
+    const std::int64_t size = store.partition_size(), widest = partition_slots_at_once(size, visits.count);
     float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
-      score_parts(ctx, store, legacy.keys, visits, first, width, scores);
+      score_partitions(ctx, store, evicted.keys, visits, first, width, scores);
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(width), visits});
     }
-  } else if (finds_heirs_by_product(ctx, store)) {
-    find_heirs_by_product(ctx, store, lesson, legacy);
+  } else if (finds_merge_targets_by_product(ctx, store)) {
+    find_merge_targets_by_product(ctx, store, lesson, evicted);
   } else {
     float* scores = floats(ctx.scratch({positions, std::min(store.reach, slots_at_once)}, DType::f32));
     for (std::int64_t first = 0; first < store.reach; first += slots_at_once) {
       const std::int64_t last = std::min(store.reach, first + slots_at_once);
-      score(ctx, store, legacy.keys, positions, first, last, scores);
+      score(ctx, store, evicted.keys, positions, first, last, scores);
       consider({scores, static_cast<std::int32_t>(first), static_cast<std::int32_t>(last - first), {}});
     }
   }
@@ -242,42 +243,42 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   const bool one_part = store.parts() == 1;
   const std::int64_t candidates = one_part ? std::min(store.slots(), store.reach + positions) : store.reach;
   const bool ranks = one_part && candidates <= max_ranked, inherits = settings.inherit && store.reach > 0;
-  const Legacy legacy = inherits ? make_legacy(ctx, lesson, candidates) : Legacy{};
+  const EvictedSlots evicted = inherits ? make_evicted_slots(ctx, lesson, candidates) : EvictedSlots{};
   const dim3 each(static_cast<unsigned>(positions));
   const std::int32_t* order = nullptr;
   const std::int64_t ordered = one_part ? candidates : positions;
   bool found_heirs = false;
   if (ranks) {
-    const Ranked ranked = take_hits_and_rank(ctx, lesson, legacy, static_cast<std::int32_t>(candidates));
+    const Ranked ranked = apply_matches_and_rank(ctx, lesson, evicted, static_cast<std::int32_t>(candidates));
     order = ranked.order;
-    found_heirs = inherits && finds_heirs_by_product(ctx, store);
+    found_heirs = inherits && finds_merge_targets_by_product(ctx, store);
     if (found_heirs)
-      leave_to_heirs(ctx, store, lesson, legacy, ranked);
+      find_merge_targets_and_copy(ctx, store, lesson, evicted, ranked);
     else
       SOME_CUDA_CHECK(cudaMemcpyAsync(lesson.usage, ranked.usage, sizeof(float) * static_cast<std::size_t>(candidates),
                                       cudaMemcpyDeviceToDevice, ctx.cuda->stream));
   } else {
     std::int32_t* numbers = ints(ctx.scratch({candidates}, DType::i32));
-    launch_behind(ctx, hits_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson, candidates,
-                  numbers, legacy.closed);
+    launch_dependent(ctx, matches_kernel, dim3(each.x + grid_for(candidates, threads)), dim3(threads), 0, lesson,
+                     candidates, numbers, evicted.closed);
     order = one_part ? sort_pairs(ctx, reinterpret_cast<const std::int32_t*>(floats(store.usage)), numbers, candidates,
                                   usage_bits)
                            .items
-                     : slots_used_least(ctx, store, settings, lesson, numbers, positions);
+                     : least_used_slots(ctx, store, settings, lesson, numbers, positions);
   }
   if (inherits && !found_heirs) {
-    leaving_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+    copy_evicted_kernel<<<each, threads, 0, ctx.cuda->stream>>>(lesson, evicted, order, ordered);
     SOME_CUDA_CHECK(cudaGetLastError());
-    find_heirs(ctx, store, settings, lesson, legacy);
+    find_merge_targets(ctx, store, settings, lesson, evicted);
   }
   const dim3 blocks(inherits ? 2 * each.x : each.x);
   if (inherits) {
-    launch_behind(ctx, births_kernel, blocks, dim3(threads), 0, lesson, legacy, order, ordered);
+    launch_dependent(ctx, merge_and_insert_kernel, blocks, dim3(threads), 0, lesson, evicted, order, ordered);
   } else {
-    births_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(lesson, legacy, order, ordered);
+    merge_and_insert_kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(lesson, evicted, order, ordered);
     SOME_CUDA_CHECK(cudaGetLastError());
   }
-  if (!one_part) return tend_parts(ctx, lesson, positions, store);
+  if (!one_part) return update_partitions(ctx, lesson, positions, store);
   store.reach = std::min(store.slots(), (candidates + reach_grain - 1) / reach_grain * reach_grain);
 }
 

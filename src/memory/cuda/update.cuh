@@ -54,7 +54,7 @@ struct Lesson {
 
 // Content of the evicted slots; row j belongs to the j-th of them. It is copied, since insertions overwrite these slots
 // while the content is still being merged. Rows of slots without content are undefined.
-struct Legacy {
+struct EvictedSlots {
   float* keys;            // [T, d]
   std::int32_t* leaving;  // [T]: slots, or -1
   float *counts, *usage;  // [T]
@@ -69,7 +69,7 @@ struct Legacy {
     return {values + j, entry_counts + j, born + j, hit + j, lesson.positions, lesson.entries};
   }
   // slot: -1 if there is no content.
-  __device__ void leave_by(int j, std::int32_t slot) const {
+  __device__ void set_evicted(int j, std::int32_t slot) const {
     leaving[j] = slot;
     nearest[j] = 0;
   }
@@ -80,7 +80,7 @@ struct Legacy {
     counts[j] = lesson.counts[slot];
     usage[j] = slot_usage[slot];
   }
-  __device__ std::int32_t heir_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
+  __device__ std::int32_t merge_target_of(int j) const { return leaving[j] < 0 ? -1 : slot_of(nearest[j]); }
 };
 
 // Sets a slot's key to normalize((inertia * key + sum) / total), where sum(c) returns column c of the sum.
@@ -102,7 +102,7 @@ __device__ __forceinline__ void move_key(const Lesson& lesson, std::int32_t slot
 // One block per position that may match: the first position that matched a slot moves its key, for all that did, in
 // order. usage: array of the store that receives the slot's new usage; null: the caller writes it. All threads must
 // call it.
-__device__ __forceinline__ void take_hits(const Lesson& lesson, int t, Group::Shared& together, float* usage) {
+__device__ __forceinline__ void apply_matches(const Lesson& lesson, int t, Group::Shared& together, float* usage) {
   __shared__ float partial[warp_size];
   const int d = lesson.d;
   if (!lesson.is_hit(t)) return;
@@ -142,19 +142,20 @@ struct Ranked {
 };
 constexpr std::int64_t max_ranked = 8192;
 // Fills the slots of `legacy`, if it has room, but not their content. The result is in the arena.
-Ranked take_hits_and_rank(Context& ctx, const Lesson& lesson, const Legacy& legacy, std::int32_t candidates);
+Ranked apply_matches_and_rank(Context& ctx, const Lesson& lesson, const EvictedSlots& evicted, std::int32_t candidates);
 
 // Finds merge targets with one product over all keys; requires that slots can hold several tokens, so that any slot may
 // be one.
-bool finds_heirs_by_product(const Context& ctx, const Store& store);
-void find_heirs_by_product(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy);
+bool finds_merge_targets_by_product(const Context& ctx, const Store& store);
+void find_merge_targets_by_product(Context& ctx, const Store& store, const Lesson& lesson, const EvictedSlots& evicted);
 // The same, and also copies content and usage.
-void leave_to_heirs(Context& ctx, const Store& store, const Lesson& lesson, const Legacy& legacy, const Ranked& ranked);
+void find_merge_targets_and_copy(Context& ctx, const Store& store, const Lesson& lesson, const EvictedSlots& evicted,
+                                 const Ranked& ranked);
 
 // Returns the slots that misses are inserted into, in a store of several partitions: [positions], -1 for none.
-const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+const std::int32_t* least_used_slots(Context& ctx, const Store& store, const MemorySettings& settings,
                                      const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions);
 // Adds the new queries to the centroids, and splits full partitions.
-void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store);
+void update_partitions(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store);
 
 }  // namespace some::cuda

@@ -9,7 +9,7 @@ namespace {
 // Computes sort keys that put slots into eviction order within each partition.
 __global__ void __launch_bounds__(threads)
     part_usage_kernel(const float* usage, std::int64_t count, std::int64_t partition_size, long long* keys) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < count) keys[m] = ((m / partition_size) << usage_bits) | __float_as_uint(usage[m]);
 }
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(threads)
 __global__ void __launch_bounds__(threads)
     take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
                 std::int32_t partition_size, int parts, std::int32_t* order) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ unsigned missed[max_words];
   extern __shared__ std::int32_t next[];  // per partition
   for (int base = 0; base < positions; base += threads) {
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(threads)
 
 // One block per position: the first position assigned to a partition updates its centroid for all of them, in order.
 __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t partition_size) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   __shared__ Group::Shared together;
   const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
   const auto part_of = [&](int other) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
 // One block per partition counts its non-empty slots.
 __global__ void __launch_bounds__(threads)
     used_kernel(const float* counts, std::int32_t partition_size, std::int32_t* used) {
-  after_whole_previous();
+  wait_previous_kernel_no_trigger();
   const float* own = counts + static_cast<std::int64_t>(blockIdx.x) * partition_size;
   int sum = 0;
   for (int base = 0; base < partition_size; base += threads) {
@@ -101,15 +101,15 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-const std::int32_t* slots_used_least(Context& ctx, const Store& store, const MemorySettings& settings,
+const std::int32_t* least_used_slots(Context& ctx, const Store& store, const MemorySettings& settings,
                                      const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions) {
   const std::int64_t size = store.partition_size(), begun = store.partitions_active();
-  const auto look = static_cast<int>(parts_to_look_into(store, settings));
+  const auto look = static_cast<int>(partitions_to_search(store, settings));
   long long* keys = longs(ctx.scratch({store.reach}, DType::i64));
   std::int32_t* order = ints(ctx.scratch({positions}, DType::i32));
-  const std::int32_t* looked = choose_parts(ctx, store, lesson.queries, positions, look);
-  launch_behind(ctx, part_usage_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, lesson.usage,
-                store.reach, size, keys);
+  const std::int32_t* looked = choose_partitions(ctx, store, lesson.queries, positions, look);
+  launch_dependent(ctx, part_usage_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, lesson.usage,
+                   store.reach, size, keys);
   const SortedLongs sorted = sort_pairs(ctx, keys, numbers, store.reach, usage_bits + bits_for(begun));
   take_kernel<<<1, threads, static_cast<std::size_t>(begun) * sizeof(std::int32_t), ctx.cuda->stream>>>(
       lesson, looked, look, static_cast<int>(positions), sorted, static_cast<std::int32_t>(size),
@@ -119,17 +119,17 @@ const std::int32_t* slots_used_least(Context& ctx, const Store& store, const Mem
 }
 
 // As long as some partitions are inactive, the host needs to know how full the others are.
-void tend_parts(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
+void update_partitions(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
   const auto size = static_cast<std::int32_t>(store.partition_size());
-  launch_behind(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
-                floats(store.centres), size);
+  launch_dependent(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
+                   floats(store.centres), size);
   if (store.reach == store.slots()) return;
   const std::int64_t begun = store.partitions_active();
   const Tensor used = ctx.scratch({begun}, DType::i32);
-  launch_behind(ctx, used_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.counts), size,
-                ints(used));
+  launch_dependent(ctx, used_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.counts), size,
+                   ints(used));
   const Tensor host = used.to(Device::cpu);
-  divide_full_parts(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(begun)}, store);
+  split_full_partitions(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(begun)}, store);
 }
 
 }  // namespace some::cuda

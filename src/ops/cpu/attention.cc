@@ -68,7 +68,7 @@ void forward_block(const Span& span, const Heads<const T>& head, bool causal, T*
       const std::int64_t seen = visible(span.query_begin + row, begin, end, causal);
       const T before = highest[row];
       const T now = std::max(before, largest(line, seen));
-      const T shrink = exp_of(before - now);
+      const T shrink = fast_exp(before - now);
       weight[row] = weight[row] * shrink + exp_sum(line, seen, now);
       highest[row] = now;
       std::fill(line + seen, line + keys, T(0));
@@ -121,7 +121,7 @@ void backward_sequence(const Span& span, const Heads<const T>& head, const Heads
         const T total = lse[query + row], product = products[row];
 #pragma omp simd
         for (std::int64_t i = 0; i < seen; ++i) {
-          weight[i] = exp_of(weight[i] - total);
+          weight[i] = fast_exp(weight[i] - total);
           change[i] = weight[i] * (change[i] - product);
         }
         std::fill(weight + seen, weight + keys, T(0));

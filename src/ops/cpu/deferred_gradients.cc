@@ -5,6 +5,6 @@ namespace some::cpu {
 
 void defer_gradients(Context&) {}
 void finish_gradients(Context&) {}
-void drop_gradients(Context&) {}
+void discard_gradients(Context&) {}
 
 }  // namespace some::cpu

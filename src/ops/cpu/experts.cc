@@ -101,7 +101,7 @@ T choice_gradient(const T* pre, T gate, T* gradient, [[maybe_unused]] T* activat
   T sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t i = 0; i < f; ++i) {
-    const NormalLaw<T> law = normal_law(pre[i]);
+    const NormalDistribution<T> law = normal_distribution(pre[i]);
     const T value = pre[i] * law.cumulative;
     sum += gradient[i] * value;
     gradient[i] *= gate * (law.cumulative + pre[i] * law.density);
@@ -242,7 +242,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   with_precision(ctx, [&](auto zero) { forward<decltype(zero)>(ctx, x, weights, plan, gates, tape, y); });
 }
 
-void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
+void combine_rows(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const std::int64_t tokens = y.dim(0), width = y.dim(1), k = place.dim(1);

@@ -199,7 +199,7 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) {
         const T at = view.additive ? z[j] + v[j] : z[j];
-        const NormalLaw<T> law = normal_law(at);
+        const NormalDistribution<T> law = normal_distribution(at);
         const T slope = law.cumulative + at * law.density;
         const T of_z = view.additive ? up[j] * slope : up[j] * slope * (T(1) + v[j]);
         const T of_v = view.additive ? of_z : up[j] * (at * law.cumulative);

@@ -208,19 +208,19 @@ void query_route_forward(Context& ctx, const QueryRoute& route) {
   cpu::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
 }
 
-void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRoute& route) {
+void router_route_forward(Context& ctx, const RouterOutputLayer& router, const QueryRoute& route) {
   Tensor raw = route.raw;
   cpu::linear_forward(ctx, router.y, router.weight, router.bias, raw);
   cpu::query_route_forward(ctx, route);
 }
 
-void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
+void hash_routing(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int32_t* token = tokens.data<std::int32_t>();
   const int k = static_cast<int>(indices.dim(1));
   if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
   std::int32_t* chosen = indices.data<std::int32_t>();
   parallel_chunks(*ctx.threads, tokens.elements(), 256, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = begin; t < end; ++t) choose_experts(seed, layer, token[t], experts, k, chosen + t * k);
+    for (std::int64_t t = begin; t < end; ++t) hash_route_token(seed, layer, token[t], experts, k, chosen + t * k);
   });
 }
 

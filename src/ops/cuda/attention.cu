@@ -16,7 +16,7 @@ constexpr int delta_lanes = 8;
 template <typename T>
 __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, const T* __restrict__ out, int tokens,
                                                     int heads, int head_size, float* __restrict__ delta) {
-  after_previous();
+  wait_previous_kernel();
   const int lane = threadIdx.x % delta_lanes;
   const std::int64_t item = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) / delta_lanes;
   const bool valid = item < static_cast<std::int64_t>(tokens) * heads;
@@ -127,7 +127,7 @@ void launch_tiles(const Context& ctx, Kernel kernel, const AttentionArguments& a
   const dim3 grid(static_cast<unsigned>(arguments.heads), static_cast<unsigned>(sequences.count),
                   static_cast<unsigned>((sequences.longest + own - 1) / own));
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, grid, attention_threads, static_cast<std::size_t>(shared), arguments);
+  launch_dependent(ctx, kernel, grid, attention_threads, static_cast<std::size_t>(shared), arguments);
 }
 
 template <typename Run>
@@ -186,8 +186,9 @@ void attention_backward(Context& ctx, const Tensor& dout, const Tensor& qkv, con
   const std::int64_t warps = qkv.dim(0) * heads;
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
-    launch_behind(ctx, delta_kernel<T>, grid_for(warps * delta_lanes, 256), 256, 0, static_cast<const T*>(dout.raw()),
-                  static_cast<const T*>(out.raw()), arguments.tokens, heads, arguments.head_size, delta.data<float>());
+    launch_dependent(ctx, delta_kernel<T>, grid_for(warps * delta_lanes, 256), 256, 0,
+                     static_cast<const T*>(dout.raw()), static_cast<const T*>(out.raw()), arguments.tokens, heads,
+                     arguments.head_size, delta.data<float>());
     plain_attention_backward_kernel<decltype(zero)>
         <<<grid_for(warps, 4), 128, 0, ctx.cuda->stream>>>(arguments, static_cast<int>(sequences.count));
     SOME_CUDA_LAUNCHED();

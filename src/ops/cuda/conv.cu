@@ -13,7 +13,7 @@ constexpr int threads = 256, warps = threads / warp_size;
 
 __global__ void __launch_bounds__(threads)
     past_rows_kernel(const std::int32_t* positions, std::int64_t count, int width, std::int32_t* rows) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (index >= count) return;
   const std::int64_t t = index / width;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const T* x, const std::int32_t* rows, const float* taps,
                                                           std::int64_t tokens, int width, int count, int d, T* y) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int pieces = d / WIDTH;
   if (index >= tokens * pieces) return;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const T* x, const std:
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) backward_kernel(const T* dy, const std::int32_t* rows, const float* taps,
                                                            std::int64_t tokens, int width, int count, int d, T* dx) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int pieces = d / WIDTH;
   if (index >= tokens * pieces) return;
@@ -78,7 +78,7 @@ template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     taps_kernel(const T* dy, const T* x, const std::int32_t* rows, std::int64_t tokens, int width, int d,
                 std::int64_t rows_per_chunk, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int block_columns = warp_size * WIDTH;
   __shared__ float shared[warps][block_columns + 1];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, warp = static_cast<int>(threadIdx.x) / warp_size;
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     scatter_kernel(const T* x, const std::int32_t* rows, std::int64_t count, int d, T* y) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int pieces = d / WIDTH;
   if (index >= count * pieces) return;
@@ -141,17 +141,17 @@ void by_width(DType type, std::int64_t d, bool aligned, Function&& function) {
 void conv_rows(Context& ctx, const Tensor& positions, Tensor& rows) {
   const std::int64_t count = rows.elements();
   if (count == 0) return;
-  launch_behind(ctx, past_rows_kernel, grid_for(count, threads), threads, 0, ints(positions), count,
-                static_cast<int>(rows.dim(1)), ints(rows));
+  launch_dependent(ctx, past_rows_kernel, grid_for(count, threads), threads, 0, ints(positions), count,
+                   static_cast<int>(rows.dim(1)), ints(rows));
 }
 
 void conv_forward(Context& ctx, const Tensor& x, const Tensor& rows, const Param& taps, Tensor& y) {
   const std::int64_t tokens = rows.dim(0), d = x.dim(1);
   if (tokens == 0) return;
   by_width(x.dtype(), d, all_aligned16(x.raw(), taps.value.raw(), y.raw()), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0, elements_of<T>(x),
-                  ints(rows), floats(taps.value), tokens, static_cast<int>(rows.dim(1)),
-                  static_cast<int>(taps.value.dim(0)), static_cast<int>(d), elements_of<T>(y));
+    launch_dependent(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
+                     elements_of<T>(x), ints(rows), floats(taps.value), tokens, static_cast<int>(rows.dim(1)),
+                     static_cast<int>(taps.value.dim(0)), static_cast<int>(d), elements_of<T>(y));
   });
 }
 
@@ -162,17 +162,18 @@ void conv_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Tensor
   if (tokens == 0) return;
   const bool aligned = all_aligned16(dy.raw(), x.raw(), taps.value.raw(), dx.raw());
   by_width(x.dtype(), d, aligned, [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, backward_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
-                  elements_of<T>(dy), ints(rows), floats(taps.value), tokens, width, count, size, elements_of<T>(dx));
+    launch_dependent(ctx, backward_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
+                     elements_of<T>(dy), ints(rows), floats(taps.value), tokens, width, count, size,
+                     elements_of<T>(dx));
     if (!taps.grad) return;
     const ArenaScope scope(*ctx.arena);
     const std::int64_t per_chunk = std::max<std::int64_t>(64, (tokens + 63) / 64);
     const int chunks = static_cast<int>(grid_for(tokens, per_chunk));
-    float* const partials = partial_room(ctx, chunks * taps.grad.elements());
-    launch_behind(ctx, taps_kernel<T, WIDTH>,
-                  dim3(grid_for(d, warp_size * WIDTH), static_cast<unsigned>(chunks), static_cast<unsigned>(count)),
-                  threads, 0, elements_of<T>(dy), elements_of<T>(x), ints(rows), tokens, width, size, per_chunk,
-                  partials);
+    float* const partials = partial_sums_buffer(ctx, chunks * taps.grad.elements());
+    launch_dependent(ctx, taps_kernel<T, WIDTH>,
+                     dim3(grid_for(d, warp_size * WIDTH), static_cast<unsigned>(chunks), static_cast<unsigned>(count)),
+                     threads, 0, elements_of<T>(dy), elements_of<T>(x), ints(rows), tokens, width, size, per_chunk,
+                     partials);
     add_partials(ctx, partials, chunks, taps.grad.elements(), floats(taps.grad));
   });
 }
@@ -181,8 +182,8 @@ void scatter_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) 
   const std::int64_t count = x.dim(0), d = x.dim(1);
   if (count == 0) return;
   by_width(x.dtype(), d, all_aligned16(x.raw(), y.raw()), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, scatter_kernel<T, WIDTH>, grid_for(count * (d / WIDTH), threads), threads, 0, elements_of<T>(x),
-                  ints(rows), count, static_cast<int>(d), elements_of<T>(y));
+    launch_dependent(ctx, scatter_kernel<T, WIDTH>, grid_for(count * (d / WIDTH), threads), threads, 0,
+                     elements_of<T>(x), ints(rows), count, static_cast<int>(d), elements_of<T>(y));
   });
 }
 

@@ -34,14 +34,14 @@ constexpr int shared_bytes = 1024 + stages * stage_bytes + ones_bytes + 2 * 8 * 
 constexpr int max_products = 8;  // per launch
 
 // One matrix. Its tiles are numbered starting at `first`, one row of tiles after another.
-struct GradientProduct {
+struct WeightGradientGemm {
   CUtensorMap dy, x;
   float* target;    // [m, n]
   float* partials;  // [column tiles, m]: partial column sums of dy; null if there is no bias
   int m, n, first, column_tiles;
 };
-struct GradientProducts {
-  GradientProduct products[max_products];
+struct WeightGradientGemms {
+  WeightGradientGemm products[max_products];
   int count, tiles, steps;
 };
 
@@ -68,9 +68,9 @@ struct Stages {
 
 // Location of a tile: its matrix, and its row and column of tiles there.
 struct Place {
-  const GradientProduct* product;
+  const WeightGradientGemm* product;
   int row_tile, column_tile;
-  __device__ Place(const GradientProducts& all, int number) {
+  __device__ Place(const WeightGradientGemms& all, int number) {
     int which = 0;
     while (which + 1 < all.count && number >= all.products[which + 1].first) ++which;
     product = &all.products[which];
@@ -79,18 +79,18 @@ struct Place {
   }
 };
 
-__device__ __forceinline__ void load_tiles(const GradientProducts& all, Stages at) {
+__device__ __forceinline__ void load_tiles(const WeightGradientGemms& all, Stages at) {
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     const Place place(all, number);
     const int first_m = place.row_tile * tile, first_n = place.column_tile * tile;
     for (int step = 0; step < all.steps; ++step) {
-      barrier_wait(at.empty(at.stage), at.parity);
+      mbarrier_wait(at.empty(at.stage), at.parity);
       const std::uint32_t target = at.data + at.stage * stage_bytes, barrier = at.full(at.stage);
-      barrier_expect(barrier, stage_bytes);
-      copy_box(target, &place.product->dy, barrier, first_m, step * step_rows, 0);
-      copy_box(target + box_bytes, &place.product->dy, barrier, first_m + 64, step * step_rows, 0);
-      copy_box(target + 2 * box_bytes, &place.product->x, barrier, first_n, step * step_rows, 0);
-      copy_box(target + 3 * box_bytes, &place.product->x, barrier, first_n + 64, step * step_rows, 0);
+      mbarrier_expect_bytes(barrier, stage_bytes);
+      tma_load_box(target, &place.product->dy, barrier, first_m, step * step_rows, 0);
+      tma_load_box(target + box_bytes, &place.product->dy, barrier, first_m + 64, step * step_rows, 0);
+      tma_load_box(target + 2 * box_bytes, &place.product->x, barrier, first_n, step * step_rows, 0);
+      tma_load_box(target + 3 * box_bytes, &place.product->x, barrier, first_n + 64, step * step_rows, 0);
       at.advance();
     }
   }
@@ -102,30 +102,31 @@ template <bool kTotals>
 __device__ __forceinline__ void multiply_steps(float (&sums)[64], float (&totals)[4], Stages& at, int& previous,
                                                int count, int half, int lane) {
   for (int step = 0; step < count; ++step) {
-    barrier_wait(at.full(at.stage), at.parity);
+    mbarrier_wait(at.full(at.stage), at.parity);
     const std::uint32_t base = at.data + at.stage * stage_bytes;
-    const std::uint64_t left = matrix_place(base + half * box_bytes, 1024, box_bytes);
-    const std::uint64_t right = matrix_place(base + 2 * box_bytes, 1024, box_bytes);
-    products_fence();
+    const std::uint64_t left = wgmma_descriptor(base + half * box_bytes, 1024, box_bytes);
+    const std::uint64_t right = wgmma_descriptor(base + 2 * box_bytes, 1024, box_bytes);
+    wgmma_fence();
 #pragma unroll
     for (int part = 0; part < step_rows / 16; ++part) {
       const std::uint64_t left_part = left + part * (16 * 128 >> 4);
-      multiply_128<1, 1>(sums, left_part, right + part * (16 * 128 >> 4), previous >= 0 || part > 0);
-      if constexpr (kTotals) multiply_8<0, 1>(totals, left_part, matrix_place(at.ones, 1024, 16), step > 0 || part > 0);
+      wgmma_64x128<1, 1>(sums, left_part, right + part * (16 * 128 >> 4), previous >= 0 || part > 0);
+      if constexpr (kTotals)
+        wgmma_64x8<0, 1>(totals, left_part, wgmma_descriptor(at.ones, 1024, 16), step > 0 || part > 0);
     }
-    products_commit();
-    products_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
-    if (previous >= 0 && lane == 0) barrier_arrive(at.empty(previous));
+    wgmma_commit();
+    wgmma_wait<1>();  // the previous step's operands have been read, so its stage can be refilled
+    if (previous >= 0 && lane == 0) mbarrier_arrive(at.empty(previous));
     previous = at.stage;
     at.advance();
   }
 }
 
-__device__ __forceinline__ void multiply_tiles(const GradientProducts& all, Stages at) {
+__device__ __forceinline__ void multiply_tiles(const WeightGradientGemms& all, Stages at) {
   const int half = threadIdx.x / 128 - 1, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     const Place place(all, number);
-    const GradientProduct& product = *place.product;
+    const WeightGradientGemm& product = *place.product;
     const int row = place.row_tile * tile + half * 64 + warp * 16 + (lane >> 2);
     const int column = place.column_tile * tile + (lane & 3) * 2;
     float2 before[32];
@@ -149,8 +150,8 @@ __device__ __forceinline__ void multiply_tiles(const GradientProducts& all, Stag
     multiply_steps<false>(sums, totals, at, previous, begin, half, lane);
     multiply_steps<true>(sums, totals, at, previous, end - begin, half, lane);
     multiply_steps<false>(sums, totals, at, previous, all.steps - end, half, lane);
-    products_wait<0>();
-    if (lane == 0) barrier_arrive(at.empty(previous));
+    wgmma_wait<0>();
+    if (lane == 0) mbarrier_arrive(at.empty(previous));
     each([&](int i, float* to) {
       if (to != nullptr)
         *reinterpret_cast<float2*>(to) = make_float2(before[i].x + sums[2 * i], before[i].y + sums[2 * i + 1]);
@@ -165,24 +166,24 @@ __device__ __forceinline__ void multiply_tiles(const GradientProducts& all, Stag
 
 #endif
 
-__global__ void __launch_bounds__(threads, 1) gradients_kernel(const __grid_constant__ GradientProducts all) {
+__global__ void __launch_bounds__(threads, 1) gradients_kernel(const __grid_constant__ WeightGradientGemms all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
   const Stages at(memory, 0);
   if (threadIdx.x < ones_bytes / 16) {
     constexpr std::uint32_t two_ones = 0x3f803f80u;
     store_shared(at.ones + threadIdx.x * 16, make_uint4(two_ones, two_ones, two_ones, two_ones));
-    publish_shared();
+    fence_proxy_async();
   }
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < stages; ++stage) {
-      barrier_start(at.full(stage), 1);
-      barrier_start(at.empty(stage), multiplying_warps);
+      mbarrier_start(at.full(stage), 1);
+      mbarrier_start(at.empty(stage), multiplying_warps);
     }
-    barriers_visible();
+    fence_mbarrier_init();
   }
   __syncthreads();
-  after_previous();
+  wait_previous_kernel();
   if (threadIdx.x < 128) {
     if (threadIdx.x == 0) load_tiles(all, Stages(memory, 1));
   } else {
@@ -213,18 +214,18 @@ DeferredGradients& held(Context& ctx) {
 
 // Computes all gradients in one launch.
 void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
-  GradientProducts products{};
+  WeightGradientGemms products{};
   products.count = static_cast<int>(all.size());
   products.steps = static_cast<int>((all.front().rows() + step_rows - 1) / step_rows);
   const ArenaScope scope(*ctx.arena);
   const auto sums_bias = [](const DeferredGradient& one) { return one.bias && one.bias.grad; };
   std::int64_t parts = 0;
   for (const DeferredGradient& one : all) parts += sums_bias(one) ? std::int64_t{one.column_tiles()} * one.m() : 0;
-  float* const room = parts > 0 ? partial_room(ctx, parts) : nullptr;
+  float* const room = parts > 0 ? partial_sums_buffer(ctx, parts) : nullptr;
   float* partials = room;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const DeferredGradient& one = all[i];
-    GradientProduct& product = products.products[i];
+    WeightGradientGemm& product = products.products[i];
     product.dy = describe(one.dy.raw(), one.m(), one.rows(), 1, step_rows);
     product.x = describe(one.x.raw(), one.n(), one.rows(), 1, step_rows);
     product.target = floats(one.weight.grad);
@@ -238,8 +239,8 @@ void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
     partials += std::int64_t{one.column_tiles()} * one.m();
   }
   SOME_CUDA_CHECK(cudaFuncSetAttribute(gradients_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  launch_behind(ctx, gradients_kernel, static_cast<unsigned>(std::min(products.tiles, ctx.cuda->multiprocessors)),
-                threads, shared_bytes, products);
+  launch_dependent(ctx, gradients_kernel, static_cast<unsigned>(std::min(products.tiles, ctx.cuda->multiprocessors)),
+                   threads, shared_bytes, products);
   partials = room;
   for (const DeferredGradient& one : all) {
     if (!sums_bias(one)) continue;
@@ -298,7 +299,7 @@ void finish_gradients(Context& ctx) {
   gradients.holding = false;
 }
 
-void drop_gradients(Context& ctx) {
+void discard_gradients(Context& ctx) {
   DeferredGradients& gradients = held(ctx);
   gradients.waiting.clear();
   gradients.holding = false;

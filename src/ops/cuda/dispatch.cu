@@ -14,7 +14,7 @@ namespace {
 // Sets counts[chunk, e] to the number of routing slots of this chunk that are assigned to expert e.
 __global__ void __launch_bounds__(256) count_kernel(const std::int32_t* __restrict__ indices, std::int64_t total,
                                                     int experts, int chunk, std::int32_t* __restrict__ counts) {
-  after_previous();
+  wait_previous_kernel();
   extern __shared__ std::int32_t histogram[];
   for (int e = threadIdx.x; e < experts; e += blockDim.x) histogram[e] = 0;
   __syncthreads();
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(scan_threads)
     place_kernel(const std::int32_t* __restrict__ indices, std::int64_t total, int experts, int chunk, int chunks,
                  const std::int32_t* __restrict__ counts, std::int32_t* __restrict__ offsets, Tile* __restrict__ tiles,
                  std::int32_t* __restrict__ order, std::int32_t* __restrict__ place) {
-  after_previous();
+  wait_previous_kernel();
   extern __shared__ std::int32_t shared[];
   __shared__ Scan::TempStorage storage;
   std::int32_t *const next = shared, *const all =
@@ -177,11 +177,12 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   const Tensor counts = counted ? given : ctx.scratch({chunks, experts}, DType::i32);
   const std::int32_t* const chosen = indices.data<std::int32_t>();
   if (!counted)
-    launch_behind(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk,
-                  counts.data<std::int32_t>());
-  launch_behind(ctx, place_kernel, static_cast<unsigned>(chunks), scan_threads, 2 * shared, chosen, total, experts,
-                chunk, chunks, counts.data<std::int32_t>(), plan.offsets.data<std::int32_t>(),
-                static_cast<Tile*>(plan.tiles.raw()), plan.order.data<std::int32_t>(), plan.place.data<std::int32_t>());
+    launch_dependent(ctx, count_kernel, static_cast<unsigned>(chunks), 256, shared, chosen, total, experts, chunk,
+                     counts.data<std::int32_t>());
+  launch_dependent(ctx, place_kernel, static_cast<unsigned>(chunks), scan_threads, 2 * shared, chosen, total, experts,
+                   chunk, chunks, counts.data<std::int32_t>(), plan.offsets.data<std::int32_t>(),
+                   static_cast<Tile*>(plan.tiles.raw()), plan.order.data<std::int32_t>(),
+                   plan.place.data<std::int32_t>());
   return plan;
 }
 

@@ -15,7 +15,7 @@ constexpr int threads = 256;
 // elements.
 template <typename Function>
 __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, Function function) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i < count) function(i);
 }
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(threads) for_each_kernel(std::int64_t count, F
 template <typename Function>
 void for_each(Context& ctx, std::int64_t count, Function function) {
   if (count == 0) return;
-  launch_behind(ctx, for_each_kernel<Function>, grid_for(count, threads), threads, 0, count, function);
+  launch_dependent(ctx, for_each_kernel<Function>, grid_for(count, threads), threads, 0, count, function);
 }
 
 template <typename From, typename To, int WIDTH, bool ADD>

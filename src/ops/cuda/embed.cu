@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(threads)
     embed_forward_kernel(const std::int32_t* __restrict__ tokens, const std::int32_t* __restrict__ positions,
                          const float* __restrict__ table, std::int64_t count, int d, float scale, bool sinusoidal,
                          T* __restrict__ out) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * tokens_per_block,
                      end = min(count, begin + tokens_per_block);
   for (int column = threadIdx.x * WIDTH; column < d; column += threads * WIDTH) {
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(threads)
 }
 
 __global__ void iota_kernel(std::int32_t* out, int count) {
-  after_previous();
+  wait_previous_kernel();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) out[i] = i;
 }
@@ -69,8 +69,8 @@ void embed_forward(Context& ctx, const Tensor& tokens, const Tensor& positions, 
     const float* table = floats(embed.value);
     T* target = elements_of<T>(out);
     const auto launch = [&](auto kernel) {
-      launch_behind(ctx, kernel, grid_for(count, tokens_per_block), threads, 0, ints(tokens), ints(positions), table,
-                    count, d, scale, sinusoidal, target);
+      launch_dependent(ctx, kernel, grid_for(count, tokens_per_block), threads, 0, ints(tokens), ints(positions), table,
+                       count, d, scale, sinusoidal, target);
     };
     if (d % 4 == 0 && all_aligned16(table, target))
       launch(embed_forward_kernel<T, 4>);
@@ -85,7 +85,7 @@ TokenOrder order_tokens(Context& ctx, const Tensor& tokens, const Param& embed) 
   TokenOrder order{ctx.scratch({count}, DType::i32), ctx.scratch({count}, DType::i32)};
   const ArenaScope scope(*ctx.arena);
   std::int32_t* places = ints(ctx.scratch({count}, DType::i32));
-  launch_behind(ctx, iota_kernel, grid_for(count, 256), 256, 0, places, static_cast<int>(count));
+  launch_dependent(ctx, iota_kernel, grid_for(count, 256), 256, 0, places, static_cast<int>(count));
   sort_pairs_into(ctx, ints(tokens), places, count, bits_for(embed.value.dim(0) - 1), ints(order.ids),
                   ints(order.places));
   return order;

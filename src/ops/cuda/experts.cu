@@ -30,7 +30,7 @@ template <typename T, int kWidth, bool kGelu, bool kAdd>
 __global__ void __launch_bounds__(256)
     combine_kernel(const T* __restrict__ rows, const std::int32_t* __restrict__ place, const float* __restrict__ gates,
                    unsigned tokens, int choices, int columns, T* __restrict__ target) {
-  after_previous();
+  wait_previous_kernel();
   const unsigned pieces = columns / kWidth, index = blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= tokens * pieces) return;
   const std::int64_t token = index / pieces;
@@ -77,9 +77,9 @@ template <bool kGelu, bool kAdd>
 void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float* gates, int choices, Tensor& target) {
   const std::int64_t tokens = target.dim(0), columns = target.dim(1);
   const auto launch = [&]<typename T, int kWidth>() {
-    launch_behind(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, grid_for(tokens * (columns / kWidth), 256), 256, 0,
-                  static_cast<const T*>(rows.raw()), place.data<std::int32_t>(), gates, static_cast<unsigned>(tokens),
-                  choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
+    launch_dependent(ctx, combine_kernel<T, kWidth, kGelu, kAdd>, grid_for(tokens * (columns / kWidth), 256), 256, 0,
+                     static_cast<const T*>(rows.raw()), place.data<std::int32_t>(), gates,
+                     static_cast<unsigned>(tokens), choices, static_cast<int>(columns), static_cast<T*>(target.raw()));
   };
   if (tokens * columns >= std::int64_t{1} << 31)
     failed(Code::size_unsupported, "a batch of {} tokens is too large for the GPU's experts", tokens);
@@ -97,7 +97,7 @@ void combine(Context& ctx, const Tensor& rows, const Tensor& place, const float*
 __global__ void __launch_bounds__(256)
     gate_gradient_kernel(const float* __restrict__ parts, const std::int32_t* __restrict__ place, int slots,
                          std::int64_t count, float* __restrict__ dgates) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= count) return;
   const float* part = parts + static_cast<std::int64_t>(place[index]) * slots;
@@ -112,7 +112,7 @@ template <typename T, int kWidth>
 __global__ void __launch_bounds__(256) gate_products_kernel(const T* __restrict__ dy, const T* __restrict__ outputs,
                                                             const std::int32_t* __restrict__ place, std::int64_t tokens,
                                                             int choices, int columns, float* __restrict__ dgates) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int each = 4;
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (token >= tokens) return;
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(256)
                              const float* __restrict__ gates, std::int64_t rows, int choices, int columns,
                              T* __restrict__ pre, float* __restrict__ dgates, const Tile* __restrict__ tiles,
                              const T* __restrict__ b, T* __restrict__ pulled) {
-  after_previous();
+  wait_previous_kernel();
   std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if constexpr (kRanks > 0) {
     constexpr int parts = tile_rows / 8;
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(256)
     token_features_backward_kernel(const T* __restrict__ dy, const std::int32_t* __restrict__ place,
                                    const float* __restrict__ gates, std::int64_t tokens, int choices, int columns,
                                    T* __restrict__ pre, float* __restrict__ dgates) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * 8 + threadIdx.x / 32;
   if (token >= tokens) return;
   const int lane = threadIdx.x & 31;
@@ -284,9 +284,10 @@ bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const
   const std::int64_t rank = low && vectors && aligned16(low.b.compute.raw()) ? low.rank() : 0;
   const bool makes_pulled = rank == 2 || rank == 4 || rank == 8;
   if (vectors && !makes_pulled && width <= 4 * 32 * wide) {
-    launch_behind(ctx, token_features_backward_kernel<T, wide>, grid_for(gates.dim(0), 8), 256, 0, elements_of<T>(dy),
-                  plan.place.data<std::int32_t>(), gates.data<float>(), gates.dim(0), static_cast<int>(gates.dim(1)),
-                  static_cast<int>(width), elements_of<T>(pre), dgates.data<float>());
+    launch_dependent(ctx, token_features_backward_kernel<T, wide>, grid_for(gates.dim(0), 8), 256, 0,
+                     elements_of<T>(dy), plan.place.data<std::int32_t>(), gates.data<float>(), gates.dim(0),
+                     static_cast<int>(gates.dim(1)), static_cast<int>(width), elements_of<T>(pre),
+                     dgates.data<float>());
     return false;
   }
   const auto kernel = rank == 2   ? features_backward_kernel<T, wide, 2>
@@ -297,11 +298,12 @@ bool features_backward(Context& ctx, const Tensor& dy, const LowRank& low, const
   const std::int64_t blocks =
       makes_pulled ? (tile_table_entries(rows, plan.experts) - 1) * (tile_rows / 8) : grid_for(rows, 8);
   const Tensor tiles = tile_table(ctx, plan);
-  launch_behind(ctx, kernel, static_cast<unsigned>(blocks), 256, 0, elements_of<T>(dy), plan.order.data<std::int32_t>(),
-                gates.data<float>(), rows, static_cast<int>(gates.dim(1)), static_cast<int>(width), elements_of<T>(pre),
-                dgates.data<float>(), static_cast<const Tile*>(tiles.raw()),
-                makes_pulled ? elements_of<T>(low.b.compute) : static_cast<T*>(nullptr),
-                makes_pulled ? elements_of<T>(pulled) : static_cast<T*>(nullptr));
+  launch_dependent(ctx, kernel, static_cast<unsigned>(blocks), 256, 0, elements_of<T>(dy),
+                   plan.order.data<std::int32_t>(), gates.data<float>(), rows, static_cast<int>(gates.dim(1)),
+                   static_cast<int>(width), elements_of<T>(pre), dgates.data<float>(),
+                   static_cast<const Tile*>(tiles.raw()),
+                   makes_pulled ? elements_of<T>(low.b.compute) : static_cast<T*>(nullptr),
+                   makes_pulled ? elements_of<T>(pulled) : static_cast<T*>(nullptr));
   return makes_pulled;
 }
 
@@ -324,8 +326,8 @@ void by_type(DType type, Run&& run) {
   }
 }
 
-GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Tensor& tiles) {
-  GroupedProduct product;
+GroupedGemm product_of(const Context& ctx, const DispatchPlan& plan, const Tensor& tiles) {
+  GroupedGemm product;
   product.type = ctx.compute;
   product.rows = plan.order.elements();
   product.groups = plan.experts;
@@ -335,7 +337,7 @@ GroupedProduct product_of(const Context& ctx, const DispatchPlan& plan, const Te
 }
 
 // Makes a GEMM add a low-rank correction: low times each expert's factor.
-void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
+void correct(GroupedGemm& product, const Tensor& low, const Factor& factor) {
   product.low = low.raw();
   product.factor = factor.values.raw();
   product.factor_transposed = factor.first;
@@ -344,13 +346,13 @@ void correct(GroupedProduct& product, const Tensor& low, const Factor& factor) {
 
 // Does the same when low has not been computed yet. It is computed from `rows`, the left operand of the GEMM: by the
 // GEMM itself if its kernel can.
-void correct(Context& ctx, const DispatchPlan& plan, GroupedProduct& product, const ThinRows& rows, const Factor& inner,
+void correct(Context& ctx, const DispatchPlan& plan, GroupedGemm& product, const ThinRows& rows, const Factor& inner,
              const Tensor& low, const Factor& factor) {
   correct(product, low, factor);
   product.inner = inner.values.raw();
-  if (makes_low(ctx, product)) return;
+  if (computes_low(ctx, product)) return;
   product.inner = nullptr;
-  thin_product(ctx, plan, rows, inner, low);
+  thin_gemm(ctx, plan, rows, inner, low);
 }
 
 void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const DispatchPlan& plan, Tensor& dgates) {
@@ -361,9 +363,9 @@ void gate_gradients(Context& ctx, const Tensor& dy, const Tensor& outputs, const
   by_type(ctx.compute, [&](auto zero) {
     using T = decltype(zero);
     const auto kernel = wide ? gate_products_kernel<T, 16 / sizeof(T)> : gate_products_kernel<T, 1>;
-    launch_behind(ctx, kernel, grid_for(tokens, 8), 256, 0, static_cast<const T*>(dy.raw()),
-                  static_cast<const T*>(outputs.raw()), plan.place.data<std::int32_t>(), tokens,
-                  static_cast<int>(dgates.dim(1)), static_cast<int>(columns), dgates.data<float>());
+    launch_dependent(ctx, kernel, grid_for(tokens, 8), 256, 0, static_cast<const T*>(dy.raw()),
+                     static_cast<const T*>(outputs.raw()), plan.place.data<std::int32_t>(), tokens,
+                     static_cast<int>(dgates.dim(1)), static_cast<int>(columns), dgates.data<float>());
   });
 }
 
@@ -381,7 +383,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   if (x.dim(0) == 0) return;
   const ArenaScope scope(*ctx.arena);
   const int choices = static_cast<int>(gates.dim(1));
-  GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
+  GroupedGemm first = product_of(ctx, plan, tile_table(ctx, plan));
   first.b = weights.w1.raw();
   first.columns = weights.w1.dim(1);
   first.depth = weights.w1.dim(2);
@@ -396,9 +398,9 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   }
   if (weights.low1)
     correct(ctx, plan, first, {x, choices}, {weights.low1.a.compute, true}, tape.low1, {weights.low1.b.compute, false});
-  grouped_product(ctx, first);
+  launch_grouped_gemm(ctx, first);
   if (!weights.w2) return combine<true, false>(ctx, tape.pre, plan.place, gates.data<float>(), choices, y);
-  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
+  GroupedGemm second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = activated.raw();
   second.b = weights.w2.raw();
   second.columns = weights.w2.dim(1);
@@ -407,7 +409,7 @@ void experts_forward(Context& ctx, const Tensor& x, const ExpertWeights& weights
   second.result = outputs.raw();
   if (weights.low2)
     correct(ctx, plan, second, {activated}, {weights.low2.a.compute, true}, tape.low2, {weights.low2.b.compute, false});
-  grouped_product(ctx, second);
+  launch_grouped_gemm(ctx, second);
   combine<false, false>(ctx, outputs, plan.place, gates.data<float>(), choices, y);
 }
 
@@ -428,12 +430,12 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
   const int choices = static_cast<int>(gates.dim(1));
   const std::int64_t rows = plan.order.elements(), width = weights.w1.dim(1), model = weights.w1.dim(2);
   const std::int32_t* const order = plan.order.data<std::int32_t>();
-  GroupedOuter outer;
+  GroupedGradientGemm outer;
   outer.type = ctx.compute;
   outer.order = order;
   outer.offsets = plan.offsets.data<std::int32_t>();
   outer.groups = plan.experts;
-  GroupedProduct second = product_of(ctx, plan, tile_table(ctx, plan));
+  GroupedGemm second = product_of(ctx, plan, tile_table(ctx, plan));
   second.a = pre.raw();
   second.b = weights.w1.raw();
   second.b_transposed = true;
@@ -447,7 +449,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     pulled = ctx.scratch({rows, weights.low1.rank()});
     correct(second, pulled, {weights.low1.a.compute, true});
     second.inner = weights.low1.b.compute.raw();
-    pulled_made = makes_low(ctx, second);
+    pulled_made = computes_low(ctx, second);
     if (!pulled_made) second.inner = nullptr;
   }
 
@@ -462,16 +464,16 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
             static_cast<T*>(gated.raw()));
         SOME_CUDA_LAUNCHED();
       });
-      GroupedOuter second = outer;
+      GroupedGradientGemm second = outer;
       second.u = dy.raw();
       second.u_gather = choices;
       second.v = gated.raw();
       second.m = model;
       second.n = width;
       second.target = grads->w2.data<float>();
-      grouped_outer(ctx, second);
+      launch_grouped_gradient_gemm(ctx, second);
     }
-    GroupedProduct first = product_of(ctx, plan, tile_table(ctx, plan));
+    GroupedGemm first = product_of(ctx, plan, tile_table(ctx, plan));
     first.b = weights.w2.raw();
     first.b_transposed = true;
     first.columns = width;
@@ -483,7 +485,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     first.gather = choices;
     if (weights.low2) {  // while pre still holds the GELU's input
       const Tensor pulled2 = ctx.scratch({rows, weights.low2.rank()});
-      thin_product(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled2);
+      thin_gemm(ctx, plan, {dy, choices}, {weights.low2.b.compute, false}, pulled2);
       correct(first, pulled2, {weights.low2.a.compute, true});
       const float* const weight = gates.data<float>();
       std::vector<ThinGradient> gradients;
@@ -493,15 +495,15 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
       thin_gradients(ctx, plan, gradients);
     }
     if (tape.outputs) {
-      grouped_product(ctx, first);
+      launch_grouped_gemm(ctx, first);
       gate_gradients(ctx, dy, tape.outputs, plan, dgates);
     } else {
-      const int slots = row_sum_slots(ctx, first);
+      const int slots = row_sum_parts(ctx, first);
       Tensor parts = ctx.scratch({rows, slots}, DType::f32);
       first.row_sums = parts.data<float>();
-      grouped_product(ctx, first);
-      launch_behind(ctx, gate_gradient_kernel, grid_for(rows, 256), 256, 0, parts.data<float>(),
-                    plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
+      launch_grouped_gemm(ctx, first);
+      launch_dependent(ctx, gate_gradient_kernel, grid_for(rows, 256), 256, 0, parts.data<float>(),
+                       plan.place.data<std::int32_t>(), slots, rows, dgates.data<float>());
     }
   } else {
     by_type(ctx.compute, [&](auto zero) {
@@ -514,8 +516,8 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     const SideStream running(ctx);
     router_backward(ctx, *in.router);
   }
-  if (weights.low1 && !pulled_made) thin_product(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
-  grouped_product(ctx, second);
+  if (weights.low1 && !pulled_made) thin_gemm(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
+  launch_grouped_gemm(ctx, second);
   if (weights.low1) {
     std::vector<ThinGradient> gradients;
     if (weights.low1.b.grad) gradients.push_back({{pre}, false, tape.low1, nullptr, weights.low1.b.grad, false});
@@ -528,19 +530,19 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     combine<false, false>(ctx, row_gradients, plan.place, nullptr, choices, dx);
 
   if (grads != nullptr && grads->w1) {
-    GroupedOuter first = outer;
+    GroupedGradientGemm first = outer;
     first.u = pre.raw();
     first.v = x.raw();
     first.v_gather = choices;
     first.m = width;
     first.n = model;
     first.target = grads->w1.data<float>();
-    grouped_outer(ctx, first);
+    launch_grouped_gradient_gemm(ctx, first);
   }
   if (concurrently) join_side_stream(ctx);  // before its scratch memory is given back
 }
 
-void sum_choices(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
+void combine_rows(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {
   if (y.dim(0) == 0) return;
   const int choices = static_cast<int>(place.dim(1));
   const float* const weights = gates != nullptr ? gates->data<float>() : nullptr;

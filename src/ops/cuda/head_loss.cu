@@ -62,7 +62,7 @@ template <typename T, int PARTS, int WIDTH, bool GRADIENT>
 __global__ void __launch_bounds__(threads, 2)
     cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
                          float* nll, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
@@ -158,7 +158,7 @@ template <typename T>
 __global__ void __launch_bounds__(threads)
     cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
                              float* nll) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ Softmax shared[warps];
   const std::int64_t row = blockIdx.x;
   T* line = logits + row * vocabulary;
@@ -215,16 +215,16 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       const std::int32_t* wanted = ints(targets) + first;
       float* losses = floats(nll) + first;
       const auto launch = [&](auto kernel) {
-        launch_behind(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary),
-                      static_cast<float>(scale), losses, partials);
+        launch_dependent(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary),
+                         static_cast<float>(scale), losses, partials);
       };
       const auto launch_parts = [&](auto count) {
         constexpr int P = decltype(count)::value;
         gradient ? launch(cross_entropy_kernel<T, P, width, true>) : launch(cross_entropy_kernel<T, P, width, false>);
       };
       if (!in_registers) {
-        launch_behind(ctx, cross_entropy_any_kernel<T>, static_cast<unsigned>(rows), threads, 0, logits, wanted,
-                      static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
+        launch_dependent(ctx, cross_entropy_any_kernel<T>, static_cast<unsigned>(rows), threads, 0, logits, wanted,
+                         static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
       } else if (parts <= max_parts / 4) {
         launch_parts(std::integral_constant<int, max_parts / 4>{});
       } else if (parts <= max_parts / 2) {

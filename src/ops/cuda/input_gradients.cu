@@ -21,7 +21,7 @@ constexpr int stages = 4;
 template <int kSides>
 inline constexpr int stage_bytes = a_bytes + kSides * 2 * box_bytes;
 
-struct TwoProducts {
+struct TwoTermGemm {
   CUtensorMap dy[2], weight[2];
   int steps[2];        // steps of 64 terms per product
   bf16* result;        // [rows, columns]
@@ -35,18 +35,18 @@ template <int kSides>
 using Ring = Stages<stages, stage_bytes<kSides>>;
 
 template <int kSides>
-__device__ __forceinline__ void load_tiles(const TwoProducts& all, Ring<kSides> stage) {
+__device__ __forceinline__ void load_tiles(const TwoTermGemm& all, Ring<kSides> stage) {
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     const int row = number / all.column_tiles * tile_rows, column = number % all.column_tiles * kSides * 128;
     for (int which = 0; which < 2; ++which) {
       for (int step = 0; step < all.steps[which]; ++step) {
-        barrier_wait(stage.empty(stage.stage), stage.parity);
+        mbarrier_wait(stage.empty(stage.stage), stage.parity);
         const std::uint32_t target = stage.at(stage.stage), barrier = stage.full(stage.stage);
-        barrier_expect(barrier, stage_bytes<kSides>);
-        copy_box(target, &all.dy[which], barrier, step * block_depth, row, 0);
+        mbarrier_expect_bytes(barrier, stage_bytes<kSides>);
+        tma_load_box(target, &all.dy[which], barrier, step * block_depth, row, 0);
         for (int part = 0; part < 2 * kSides; ++part) {
-          copy_box(target + a_bytes + part * box_bytes, &all.weight[which], barrier, column + part * 64,
-                   step * block_depth, 0);
+          tma_load_box(target + a_bytes + part * box_bytes, &all.weight[which], barrier, column + part * 64,
+                       step * block_depth, 0);
         }
         stage.advance();
       }
@@ -55,7 +55,7 @@ __device__ __forceinline__ void load_tiles(const TwoProducts& all, Ring<kSides> 
 }
 
 template <int kSides, bool kSlope>
-__device__ __forceinline__ void multiply_tiles(const TwoProducts& all, Ring<kSides> stage) {
+__device__ __forceinline__ void multiply_tiles(const TwoTermGemm& all, Ring<kSides> stage) {
   const int half = threadIdx.x / 128 - 1, warp = threadIdx.x >> 5 & 3, lane = threadIdx.x & 31;
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     const int row = number / all.column_tiles * tile_rows + half * 64 + warp * 16 + (lane >> 2);
@@ -106,17 +106,17 @@ __device__ __forceinline__ void multiply_tiles(const TwoProducts& all, Ring<kSid
 
 // Computes the GEMM of both terms, plus `before`. kSlope: times GELU'(before) instead.
 template <int kSides, bool kSlope>
-__global__ void __launch_bounds__(ring_threads, 1) two_products_kernel(const __grid_constant__ TwoProducts all) {
+__global__ void __launch_bounds__(ring_threads, 1) two_products_kernel(const __grid_constant__ TwoTermGemm all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  load_and_multiply<Ring<kSides>>(
+  run_producer_consumer<Ring<kSides>>(
       memory, [&](const Ring<kSides>& stage) { load_tiles<kSides>(all, stage); },
       [&](const Ring<kSides>& stage) { multiply_tiles<kSides, kSlope>(all, stage); });
 #endif
 }
 
 // Describes one more term of the GEMM. Returns false if TMA cannot read it.
-bool describe_term(TwoProducts& all, int which, const Tensor& dy, const Tensor& weight) {
+bool describe_term(TwoTermGemm& all, int which, const Tensor& dy, const Tensor& weight) {
   if (dy.dtype() != DType::bf16 || weight.dtype() != DType::bf16 || dy.dim(1) % 8 != 0 || all.columns % 8 != 0 ||
       !all_aligned16(dy.raw(), weight.raw()))
     return false;
@@ -127,18 +127,18 @@ bool describe_term(TwoProducts& all, int which, const Tensor& dy, const Tensor& 
 }
 
 template <int kSides, bool kSlope>
-void launch(const Context& ctx, TwoProducts& all) {
+void launch(const Context& ctx, TwoTermGemm& all) {
   all.column_tiles = (all.columns + kSides * 128 - 1) / (kSides * 128);
   all.tiles = (all.rows + tile_rows - 1) / tile_rows * all.column_tiles;
-  constexpr int shared = stages_room<stages, stage_bytes<kSides>>;
+  constexpr int shared = ring_bytes<stages, stage_bytes<kSides>>;
   const auto kernel = two_products_kernel<kSides, kSlope>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_behind(ctx, kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)), ring_threads,
-                shared, all);
+  launch_dependent(ctx, kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)), ring_threads,
+                   shared, all);
 }
 
-TwoProducts towards(const Tensor& result, const Tensor* before) {
-  TwoProducts all{};
+TwoTermGemm towards(const Tensor& result, const Tensor* before) {
+  TwoTermGemm all{};
   all.rows = static_cast<int>(result.dim(0));
   all.columns = static_cast<int>(result.dim(1));
   all.result = elements_of<bf16>(result);
@@ -153,20 +153,20 @@ bool fits(const Context& ctx, const Tensor& result, const Tensor* before) {
 
 }  // namespace
 
-bool add_two_products(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,
-                      const Param& second, Tensor& dx, Into into) {
+bool add_two_layer_gemm(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,
+                        const Param& second, Tensor& dx, Into into) {
   const Tensor* const before = into == Into::add ? &dx : nullptr;
   if (!fits(ctx, dx, before)) return false;
-  TwoProducts all = towards(dx, before);
+  TwoTermGemm all = towards(dx, before);
   if (!describe_term(all, 0, first_dy, first.compute) || !describe_term(all, 1, second_dy, second.compute))
     return false;
   launch<2, false>(ctx, all);
   return true;
 }
 
-bool product_times_slope(Context& ctx, const Tensor& dy, const Param& weight, const Tensor& pre, Tensor& dpre) {
+bool gemm_times_gelu_slope(Context& ctx, const Tensor& dy, const Param& weight, const Tensor& pre, Tensor& dpre) {
   if (!fits(ctx, dpre, &pre)) return false;
-  TwoProducts all = towards(dpre, &pre);
+  TwoTermGemm all = towards(dpre, &pre);
   if (!describe_term(all, 0, dy, weight.compute)) return false;
   all.dy[1] = all.dy[0];
   all.weight[1] = all.weight[0];

@@ -16,7 +16,7 @@ constexpr int threads = 256;
 // Computes y = GELU(pre): reads and writes each element once.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::int64_t vectors) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   float values[WIDTH];
@@ -47,10 +47,10 @@ void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, con
     T* target = elements_of<T>(y);
     constexpr int width = vector_width<T>;
     if (count % width == 0 && all_aligned16(source, target)) {
-      launch_behind(ctx, gelu_kernel<T, width>, grid_for(count / width, threads), threads, 0, source, target,
-                    count / width);
+      launch_dependent(ctx, gelu_kernel<T, width>, grid_for(count / width, threads), threads, 0, source, target,
+                       count / width);
     } else {
-      launch_behind(ctx, gelu_kernel<T, 1>, grid_for(count, threads), threads, 0, source, target, count);
+      launch_dependent(ctx, gelu_kernel<T, 1>, grid_for(count, threads), threads, 0, source, target, count);
     }
   });
 }
@@ -84,7 +84,7 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
 
 void linear_inputs_backward(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,
                             const Param& second, Tensor& dx, Into into) {
-  if (add_two_products(ctx, first_dy, first, second_dy, second, dx, into)) return;
+  if (add_two_layer_gemm(ctx, first_dy, first, second_dy, second, dx, into)) return;
   const auto multiply = [&](const Tensor& dy, const Param& weight, bool add) {
     matmul(ctx, dy.dim(0), weight.value.dim(1), weight.value.dim(0), {dy.raw(), dy.dtype(), false},
            {weight.compute.raw(), weight.compute.dtype(), false}, dx.raw(), dx.dtype(), add);
@@ -96,7 +96,7 @@ void linear_inputs_backward(Context& ctx, const Tensor& first_dy, const Param& f
 void linear_after_gelu_backward(Context& ctx, const Tensor& dy, const Tensor& y, const Param& weight, const Param& bias,
                                 const Tensor& pre, Tensor& dpre) {
   if (dpre.dim(0) == 0) return;
-  if (product_times_slope(ctx, dy, weight, pre, dpre))
+  if (gemm_times_gelu_slope(ctx, dy, weight, pre, dpre))
     return cuda::linear_backward(ctx, dy, y, weight, bias, nullptr, Into::overwrite);
   cuda::linear_backward(ctx, dy, y, weight, bias, &dpre, Into::overwrite);
   gelu_backward_with_sums(ctx, pre.raw(), dpre.raw(), pre.dtype(), pre.dim(0), pre.dim(1), nullptr);

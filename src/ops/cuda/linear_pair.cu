@@ -16,7 +16,7 @@ namespace {
 constexpr int tile_blocks = 3;  // blocks of 128 columns per tile
 constexpr int stage_bytes = a_bytes + tile_blocks * b_bytes;
 constexpr int stages = 3;
-constexpr int shared_bytes = stages_room<stages, stage_bytes>;
+constexpr int shared_bytes = ring_bytes<stages, stage_bytes>;
 
 struct TwoLayers {
   CUtensorMap x, weight[2];
@@ -45,14 +45,14 @@ __device__ __forceinline__ void load_tiles(const TwoLayers& all, Ring stage) {
   for (int number = blockIdx.x; number < all.tiles; number += gridDim.x) {
     const int row = number / all.column_tiles * tile_rows, first = number % all.column_tiles * tile_blocks;
     for (int step = 0; step < all.steps; ++step) {
-      barrier_wait(stage.empty(stage.stage), stage.parity);
+      mbarrier_wait(stage.empty(stage.stage), stage.parity);
       const std::uint32_t target = stage.at(stage.stage), barrier = stage.full(stage.stage);
-      barrier_expect(barrier, stage_bytes);
-      copy_box(target, &all.x, barrier, step * block_depth, row, 0);
+      mbarrier_expect_bytes(barrier, stage_bytes);
+      tma_load_box(target, &all.x, barrier, step * block_depth, row, 0);
       for (int i = 0; i < tile_blocks; ++i) {  // a block beyond the last one is filled with zeros
         const Block block(all, first + i);
-        copy_box(target + a_bytes + i * b_bytes, &all.weight[block.layer], barrier, step * block_depth, block.column,
-                 0);
+        tma_load_box(target + a_bytes + i * b_bytes, &all.weight[block.layer], barrier, step * block_depth,
+                     block.column, 0);
       }
       stage.advance();
     }
@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_tiles(const TwoLayers& all, Ring stage)
 __global__ void __launch_bounds__(ring_threads, 1) two_layers_kernel(const __grid_constant__ TwoLayers all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  load_and_multiply<Ring>(
+  run_producer_consumer<Ring>(
       memory, [&](const Ring& stage) { load_tiles(all, stage); },
       [&](const Ring& stage) { multiply_tiles(all, stage); });
 #endif
@@ -164,8 +164,8 @@ void linear_two_forward(Context& ctx, const Tensor& x, const Param& first, const
   all.column_tiles = (all.first_blocks + blocks(all.columns[1]) + tile_blocks - 1) / tile_blocks;
   all.tiles = (all.rows + tile_rows - 1) / tile_rows * all.column_tiles;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(two_layers_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  launch_behind(ctx, two_layers_kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)),
-                ring_threads, shared_bytes, all);
+  launch_dependent(ctx, two_layers_kernel, static_cast<unsigned>(std::min(all.tiles, ctx.cuda->multiprocessors)),
+                   ring_threads, shared_bytes, all);
 }
 
 }  // namespace some::cuda

@@ -16,7 +16,7 @@ constexpr int together = 4;                    // rows of a warp whose loads are
 constexpr int block_rows = warps * together;   // rows per block of the GEMM
 constexpr int parts = tile_rows / block_rows;  // blocks per tile of rows
 
-struct ProductOf {
+struct ThinGemm {
   const void* rows;
   const void* factor;
   const Tile* tiles;
@@ -29,8 +29,8 @@ struct ProductOf {
 // blockIdx.y). kFirst: the factor is [rank, columns]. If it is [columns, rank] and kWidth > 1, then rank must be
 // kRanks.
 template <typename T, int kRanks, int kWidth, bool kFirst>
-__global__ void __launch_bounds__(threads) thin_product_kernel(const ProductOf product) {
-  after_previous();
+__global__ void __launch_bounds__(threads) thin_product_kernel(const ThinGemm product) {
+  wait_previous_kernel();
   const int index = blockIdx.x / parts;
   if (index >= product.tiles[0].group) return;
   const Tile tile = product.tiles[1 + index];
@@ -121,7 +121,7 @@ constexpr int row_slots = threads / row_lanes;  // rows that a block handles at 
 // by groups, because an unbalanced router sends most rows to a few groups, for which all others would wait.
 template <typename T, int kRanks, int kWidth, bool kGelu>
 __global__ void __launch_bounds__(threads, 2) thin_gradient_kernel(const GradientOf gradient) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int width = row_lanes * kWidth;
   __shared__ float shared[warps][kRanks][width];
   if (blockIdx.x >= static_cast<unsigned>(gradient.tiles[0].group)) return;
@@ -197,7 +197,7 @@ __device__ __forceinline__ std::uint32_t piece_place(int row, int piece) {
 // tile of rows, and loads all these rows into shared memory at once. Half of the MMA's sixteen rows, which represent
 // ranks, are zero; that is acceptable because the MMA leaves almost no work other than waiting for memory.
 __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __grid_constant__ GradientsOf all) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ alignas(128) unsigned char memory[tile_rows * row_bytes];
   __shared__ bf16 low[part_ranks][tile_rows + 8];  // wider by 16 bytes, so that lanes read from different banks
   __shared__ int sources[tile_rows];
@@ -219,15 +219,15 @@ __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __gr
 #pragma unroll
   for (int i = 0; i < tile_rows / 8; ++i) {
     const int row = thread / 16 + 8 * i;
-    copy_async(base + piece_place(row, piece), from + static_cast<std::int64_t>(sources[row]) * columns,
-               row < count && column < columns);
+    cp_async(base + piece_place(row, piece), from + static_cast<std::int64_t>(sources[row]) * columns,
+             row < count && column < columns);
   }
-  copy_async_commit();
+  cp_async_commit();
   const bf16* const ranks = static_cast<const bf16*>(gradient.low) + static_cast<std::int64_t>(own) * rank + first_rank;
 #pragma unroll
   for (int r = 0; r < part_ranks; ++r)
     low[r][thread] = thread < count && first_rank + r < rank ? ranks[r] : __float2bfloat16(0.f);
-  copy_async_wait<0>();
+  cp_async_wait<0>();
   __syncthreads();
   float sums[4][4] = {};
   const int steps = (count + 15) / 16;
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __gr
 #pragma unroll
     for (int pair = 0; pair < 2; ++pair) {
       std::uint32_t right[4];
-      load_matrices_transposed(right, base + piece_place(step * 16 + (lane & 15), warp * 4 + pair * 2 + (lane >> 4)));
+      ldmatrix_x4_transposed(right, base + piece_place(step * 16 + (lane & 15), warp * 4 + pair * 2 + (lane >> 4)));
       multiply_add(sums[2 * pair], left, right[0], right[1]);
       multiply_add(sums[2 * pair + 1], left, right[2], right[3]);
     }
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(part_threads) warp_gradients_kernel(const __gr
 // Adds up the contributions of each group's tiles, in order.
 __global__ void __launch_bounds__(threads)
     add_tiles_kernel(const __grid_constant__ GradientsOf all, const std::int32_t* offsets) {
-  after_previous();
+  wait_previous_kernel();
   const bool second = static_cast<int>(blockIdx.x) >= all.blocks;
   const GradientOf& gradient = all.of[second ? 1 : 0];
   const int group = blockIdx.y, size = gradient.rank * gradient.columns;
@@ -301,7 +301,7 @@ void add_rows(Context& ctx, const GradientOf& of, std::int64_t max_tiles, bool g
       const auto launch = [&](auto kernel, int width) {
         const dim3 grid(static_cast<unsigned>(max_tiles), grid_for(of.columns, row_lanes * width),
                         grid_for(of.rank, kRanks));
-        launch_behind(ctx, kernel, grid, threads, 0, of);
+        launch_dependent(ctx, kernel, grid, threads, 0, of);
       };
       if (gelu) {
         vectors ? launch(thin_gradient_kernel<T, kRanks, wide, true>, wide)
@@ -316,19 +316,19 @@ void add_rows(Context& ctx, const GradientOf& of, std::int64_t max_tiles, bool g
 
 }  // namespace
 
-void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
-                  const Tensor& result) {
+void thin_gemm(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
+               const Tensor& result) {
   const std::int64_t choices = plan.order.elements(), rank = factor.rank(), columns = factor.columns();
   const ArenaScope scope(*ctx.arena);
   const Tensor tiles = tile_table(ctx, plan);
-  const ProductOf product{rows.values.raw(),
-                          factor.values.raw(),
-                          static_cast<const Tile*>(tiles.raw()),
-                          plan.order.data<std::int32_t>(),
-                          result.raw(),
-                          rows.gather,
-                          static_cast<int>(rank),
-                          static_cast<int>(columns)};
+  const ThinGemm product{rows.values.raw(),
+                         factor.values.raw(),
+                         static_cast<const Tile*>(tiles.raw()),
+                         plan.order.data<std::int32_t>(),
+                         result.raw(),
+                         rows.gather,
+                         static_cast<int>(rank),
+                         static_cast<int>(columns)};
   with_real_type(ctx.compute, "a low-rank correction", [&](auto tag) {
     using T = decltype(tag);
     by_ranks(rank, [&](auto of_ranks) {
@@ -341,7 +341,7 @@ void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, 
               : (vectors ? thin_product_kernel<T, kRanks, wide, false> : thin_product_kernel<T, kRanks, 1, false>);
       const dim3 grid(static_cast<unsigned>((tile_table_entries(choices, plan.experts) - 1) * parts),
                       grid_for(rank, kRanks));
-      launch_behind(ctx, kernel, grid, threads, 0, product);
+      launch_dependent(ctx, kernel, grid, threads, 0, product);
     });
   });
 }
@@ -379,14 +379,14 @@ void thin_gradients(Context& ctx, const DispatchPlan& plan, std::span<const Thin
   if (tensor_cores) {
     share([](const GradientOf& one) { return grid_for(one.columns, part_columns); });
     const dim3 grid(static_cast<unsigned>(all.both * max_tiles), 1, grid_for(rank, part_ranks));
-    launch_behind(ctx, warp_gradients_kernel, grid, part_threads, 0, all);
+    launch_dependent(ctx, warp_gradients_kernel, grid, part_threads, 0, all);
   } else {
     for (std::size_t i = 0; i < gradients.size(); ++i) add_rows(ctx, all.of[i], max_tiles, gradients[i].gelu);
   }
   share([&](const GradientOf& one) { return grid_for(rank * one.columns, threads); });
   const dim3 grid(static_cast<unsigned>(all.both), static_cast<unsigned>(plan.experts));
-  launch_behind(ctx, add_tiles_kernel, grid, threads, 0, all,
-                static_cast<const std::int32_t*>(plan.offsets.data<std::int32_t>()));
+  launch_dependent(ctx, add_tiles_kernel, grid, threads, 0, all,
+                   static_cast<const std::int32_t*>(plan.offsets.data<std::int32_t>()));
 }
 
 }  // namespace some::cuda

@@ -1,5 +1,5 @@
 // Thin GEMMs of low-rank corrections (kernels/gemm/low_rank.h) on the GPU, for routing slots grouped by expert. CUDA
-// only. The correction of a GEMM's result is computed together with that GEMM (GroupedProduct::low).
+// only. The correction of a GEMM's result is computed together with that GEMM (GroupedGemm::low).
 #pragma once
 
 #include <span>
@@ -23,8 +23,8 @@ struct ThinRows {
 };
 
 // Computes result[j, r] = sum_c rows[j, c] * factor[group(j)][r, c]; result: [routing slots, rank] compute.
-void thin_product(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
-                  const Tensor& result);
+void thin_gemm(Context& ctx, const DispatchPlan& plan, const ThinRows& rows, const Factor& factor,
+               const Tensor& result);
 
 // Computes target[g][r, c] += sum over the routing slots j of group g, in a fixed order, of low[j, r] * rows[j, c].
 // With `gelu`, rows[j, c] is replaced by GELU(rows[j, c]); with gates, each term is multiplied by its slot's gate. low:

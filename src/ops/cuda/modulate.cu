@@ -59,7 +59,7 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
 // Each thread handles WIDTH adjacent columns of one token.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bool additive, T* h) {
-  after_previous();
+  wait_previous_kernel();
   const unsigned pieces = static_cast<unsigned>(view.columns / WIDTH), index = blockIdx.x * threads + threadIdx.x;
   if (index >= view.tokens * pieces) return;
   const std::int64_t token = index / pieces;
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(threads) forward_kernel(const View<T> view, bo
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     token_backward_kernel(const View<T> view, bool additive, T* dh, T* dhidden, float* dgates) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (token >= view.tokens) return;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(threads)
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     expert_backward_kernel(const View<T> view, const Tile* tiles, const T* dv, T* said, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int block_columns = warp_size * WIDTH;
   __shared__ float shared[warps][block_columns + 1];
   if (static_cast<int>(blockIdx.y) >= tiles[0].group) return;
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(threads)
 // Block (x, y) adds the parts from expert y's tiles to gradient[y], in order.
 __global__ void __launch_bounds__(threads)
     gains_kernel(const Tile* tiles, const float* partials, int columns, float* gradient) {
-  after_previous();
+  wait_previous_kernel();
   const int column = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x),
             expert = static_cast<int>(blockIdx.y);
   if (column >= columns) return;
@@ -197,7 +197,7 @@ template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
     gather_kernel(const T* states, const std::int32_t* rows, const std::int32_t* order, const std::int32_t* indices,
                   std::int64_t count, int choices, int width, int token_shift, int d, T* inputs) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int pieces = d / WIDTH;
   if (index >= count * pieces) return;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(threads)
     listeners_kernel(const T* gradients, const std::int32_t* rows, const std::int32_t* place,
                      const std::int32_t* indices, std::int64_t tokens, int choices, int width, int token_shift, int d,
                      T* target) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   const int pieces = d / WIDTH;
   if (index >= tokens * pieces) return;
@@ -276,16 +276,16 @@ Tensor inputs_of(Context& ctx, const Modulation& in, int& gather) {
   const std::int64_t count = in.plan.order.elements(), d = in.states.dim(1);
   const Tensor inputs = ctx.scratch({count, d});
   by_width(ctx.compute, d, all_aligned16(in.states.raw(), inputs.raw()), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, gather_kernel<T, WIDTH>, grid_for(count * (d / WIDTH), threads), threads, 0,
-                  elements_of<T>(in.states), ints(in.rows), ints(in.plan.order), ints(in.routing.indices), count,
-                  choices, static_cast<int>(in.rows.dim(1)), in.token_shift, static_cast<int>(d),
-                  elements_of<T>(inputs));
+    launch_dependent(ctx, gather_kernel<T, WIDTH>, grid_for(count * (d / WIDTH), threads), threads, 0,
+                     elements_of<T>(in.states), ints(in.rows), ints(in.plan.order), ints(in.routing.indices), count,
+                     choices, static_cast<int>(in.rows.dim(1)), in.token_shift, static_cast<int>(d),
+                     elements_of<T>(inputs));
   });
   return inputs;
 }
 
-GroupedProduct product_of(const Context& ctx, const Modulation& in, const Tensor& tiles) {
-  GroupedProduct product;
+GroupedGemm product_of(const Context& ctx, const Modulation& in, const Tensor& tiles) {
+  GroupedGemm product;
   product.type = ctx.compute;
   product.rows = in.plan.order.elements();
   product.groups = in.plan.experts;
@@ -306,13 +306,13 @@ void modulate_experts_forward(Context& ctx, const Modulation& in, Tensor& pre) {
   const ArenaScope scope(*ctx.arena);
   int gather = 0;
   const Tensor inputs = inputs_of(ctx, in, gather);
-  GroupedProduct product = product_of(ctx, in, tile_table(ctx, in.plan));
+  GroupedGemm product = product_of(ctx, in, tile_table(ctx, in.plan));
   product.a = inputs.raw();
   product.gather = gather;
   product.columns = in.w1.dim(1);
   product.depth = in.states.dim(1);
   product.result = pre.raw();
-  grouped_product(ctx, product);
+  launch_grouped_gemm(ctx, product);
 }
 
 void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
@@ -322,8 +322,8 @@ void modulate_forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h
     failed(Code::size_unsupported, "a batch of {} tokens is too large for the GPU's experts", tokens);
   if (in.w1) cuda::modulate_experts_forward(ctx, in, pre);
   by_width(ctx.compute, f, aligned(in, pre, h), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (f / WIDTH), threads), threads, 0,
-                  view_of<T>(in, pre), in.additive, elements_of<T>(h));
+    launch_dependent(ctx, forward_kernel<T, WIDTH>, grid_for(tokens * (f / WIDTH), threads), threads, 0,
+                     view_of<T>(in, pre), in.additive, elements_of<T>(h));
   });
 }
 
@@ -332,10 +332,11 @@ void scatter_add_states(Context& ctx, const Modulation& in, const Tensor& rows, 
   if (tokens == 0) return;
   const int choices = static_cast<int>(in.routing.gates.dim(1));
   by_width(ctx.compute, d, all_aligned16(rows.raw(), dstates.raw()), [&]<typename T, int WIDTH>() {
-    launch_behind(ctx, listeners_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
-                  elements_of<T>(rows), in.token_shift > 0 ? ints(in.rows) : nullptr, ints(in.plan.place),
-                  ints(in.routing.indices), tokens, choices, in.token_shift > 0 ? static_cast<int>(in.rows.dim(1)) : 0,
-                  in.token_shift, static_cast<int>(d), elements_of<T>(dstates));
+    launch_dependent(ctx, listeners_kernel<T, WIDTH>, grid_for(tokens * (d / WIDTH), threads), threads, 0,
+                     elements_of<T>(rows), in.token_shift > 0 ? ints(in.rows) : nullptr, ints(in.plan.place),
+                     ints(in.routing.indices), tokens, choices,
+                     in.token_shift > 0 ? static_cast<int>(in.rows.dim(1)) : 0, in.token_shift, static_cast<int>(d),
+                     elements_of<T>(dstates));
   });
 }
 
@@ -345,15 +346,15 @@ void modulate_experts_backward(Context& ctx, const Modulation& in, const Tensor&
   if (count == 0) return;
   const ArenaScope scope(*ctx.arena);
   Tensor row_gradients = ctx.scratch({count, d});
-  GroupedProduct product = product_of(ctx, in, tile_table(ctx, in.plan));
+  GroupedGemm product = product_of(ctx, in, tile_table(ctx, in.plan));
   product.a = dpre.raw();
   product.b_transposed = true;
   product.columns = d;
   product.depth = f;
   product.result = row_gradients.raw();
-  grouped_product(ctx, product);
+  launch_grouped_gemm(ctx, product);
   if (grads != nullptr && grads->w1) {
-    GroupedOuter outer;
+    GroupedGradientGemm outer;
     outer.type = ctx.compute;
     outer.order = ints(in.plan.order);
     outer.offsets = ints(in.plan.offsets);
@@ -364,7 +365,7 @@ void modulate_experts_backward(Context& ctx, const Modulation& in, const Tensor&
     outer.m = f;
     outer.n = d;
     outer.target = floats(grads->w1);
-    grouped_outer(ctx, outer);
+    launch_grouped_gradient_gemm(ctx, outer);
   }
   cuda::scatter_add_states(ctx, in, row_gradients, dstates);
 }
@@ -381,16 +382,16 @@ void modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& p
   const bool wide = aligned(in, pre, dh) && aligned16(dhidden.raw());
   by_width(ctx.compute, f, wide, [&]<typename T, int WIDTH>() {
     const View<T> view = view_of<T>(in, pre);
-    launch_behind(ctx, token_backward_kernel<T, WIDTH>, grid_for(tokens, warps), threads, 0, view, in.additive,
-                  elements_of<T>(dh), elements_of<T>(dhidden), floats(dgates));
+    launch_dependent(ctx, token_backward_kernel<T, WIDTH>, grid_for(tokens, warps), threads, 0, view, in.additive,
+                     elements_of<T>(dh), elements_of<T>(dhidden), floats(dgates));
     if (partials == nullptr && !pre) return;
-    launch_behind(ctx, expert_backward_kernel<T, WIDTH>,
-                  dim3(grid_for(f, warp_size * WIDTH), static_cast<unsigned>(max_tiles)), threads, 0, view, table,
-                  elements_of<T>(dh), pre ? elements_of<T>(pre) : nullptr, partials);
+    launch_dependent(ctx, expert_backward_kernel<T, WIDTH>,
+                     dim3(grid_for(f, warp_size * WIDTH), static_cast<unsigned>(max_tiles)), threads, 0, view, table,
+                     elements_of<T>(dh), pre ? elements_of<T>(pre) : nullptr, partials);
   });
   if (partials != nullptr) {
-    launch_behind(ctx, gains_kernel, dim3(grid_for(f, threads), static_cast<unsigned>(in.plan.experts)), threads, 0,
-                  table, partials, static_cast<int>(f), floats(in.gains.grad));
+    launch_dependent(ctx, gains_kernel, dim3(grid_for(f, threads), static_cast<unsigned>(in.plan.experts)), threads, 0,
+                     table, partials, static_cast<int>(f), floats(in.gains.grad));
   }
   if (in.w1) cuda::modulate_experts_backward(ctx, in, pre, dstates, grads);
 }

@@ -21,7 +21,7 @@ template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y, float* means,
                         float* rstds, std::int64_t rows, int d) {
-  after_previous();
+  wait_previous_kernel();
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -78,7 +78,7 @@ template <typename T>
 __global__ void __launch_bounds__(threads)
     norm_forward_any_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y,
                             float* means, float* rstds, std::int64_t rows, int d) {
-  after_previous();
+  wait_previous_kernel();
   const int lane = threadIdx.x % warp_size;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
@@ -107,7 +107,7 @@ template <typename T, int PARTS, int WIDTH>
 __global__ void __launch_bounds__(threads)
     norm_backward_kernel(const T* dy, const T* sum, const float* means, const float* rstds, const float* weight,
                          const T* extra, T* dsum, T* copy, float* partials, std::int64_t rows, int d) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int columns = PARTS * warp_size * WIDTH;
   __shared__ float shared[warps / 2][columns];
   const int lane = threadIdx.x % warp_size, warp = threadIdx.x / warp_size;
@@ -263,8 +263,8 @@ void add_norm_forward(Context& ctx, const Tensor& x, const Tensor* addend, const
     const float *scale = floats(weight.value), *shift = floats(bias.value);
     T *total = elements_of<T>(sum), *out = elements_of<T>(y);
     const auto launch = [&](auto kernel) {
-      launch_behind(ctx, kernel, grid_for(rows, warps), threads, 0, in, more, scale, shift, total, out, floats(mean),
-                    floats(rstd), rows, d);
+      launch_dependent(ctx, kernel, grid_for(rows, warps), threads, 0, in, more, scale, shift, total, out, floats(mean),
+                       floats(rstd), rows, d);
     };
     const int parts = d % width == 0 && all_aligned16(in, more, scale, shift, total, out)
                           ? (d + warp_size * width - 1) / (warp_size * width)
@@ -303,10 +303,10 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
       const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
-      float* partials = with_parameters ? partial_room(ctx, blocks * 2 * d) : nullptr;
+      float* partials = with_parameters ? partial_sums_buffer(ctx, blocks * 2 * d) : nullptr;
       const auto launch = [&](auto kernel) {
-        launch_behind(ctx, kernel, blocks, threads, 0, grad, input, floats(mean), floats(rstd), scale, more, out, twin,
-                      partials, rows, d);
+        launch_dependent(ctx, kernel, blocks, threads, 0, grad, input, floats(mean), floats(rstd), scale, more, out,
+                         twin, partials, rows, d);
       };
       const int parts = (d + warp_size * width - 1) / (warp_size * width);
       if (parts <= 1)
@@ -323,7 +323,7 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     if (with_parameters) {
       const int rows_per_chunk = static_cast<int>(std::max<std::int64_t>(64, (rows + 255) / 256));
       const int chunks = grid_for(rows, rows_per_chunk);
-      float* partials = partial_room(ctx, chunks * 2 * d);
+      float* partials = partial_sums_buffer(ctx, chunks * 2 * d);
       norm_parameters_any_kernel<T><<<dim3(grid_for(d, threads), chunks), threads, 0, ctx.cuda->stream>>>(
           grad, input, floats(mean), floats(rstd), partials, rows, d, rows_per_chunk);
       SOME_CUDA_LAUNCHED();

@@ -12,7 +12,7 @@ constexpr int threads = 256;
 constexpr int norm_blocks = 528;
 
 __global__ void __launch_bounds__(threads) squares_kernel(const float* grad, std::int64_t count, double* partials) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ double shared[warp_size];
   const std::int64_t quads = count / 4;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x,
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(threads) squares_kernel(const float* grad, std
 }
 
 __global__ void __launch_bounds__(1024) length_kernel(const double* partials, int count, float* norm) {
-  after_previous();
+  wait_previous_kernel();
   __shared__ double shared[warp_size];
   const double sum = block_sum(threadIdx.x < count ? partials[threadIdx.x] : 0.0, shared);
   if (threadIdx.x == 0) norm[0] = static_cast<float>(sqrt(sum));
@@ -59,7 +59,7 @@ template <int WIDTH, typename Copy>
 __global__ void __launch_bounds__(threads)
     adamw_kernel(float* value, Copy* compute, const float* grad, float* first, float* second, const float* norm,
                  std::int64_t vectors, Factors factors) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= vectors) return;
   if (factors.rates != nullptr) {
@@ -89,8 +89,8 @@ void gradient_norm(Context& ctx, const Tensor& grad, Tensor& norm) {
   const ArenaScope scope(*ctx.arena);
   double* partials = ctx.scratch({norm_blocks}, DType::f64).data<double>();
   if (!aligned16(grad.raw())) failed(Code::internal, "gradient_norm: the flat gradient does not start on 16 bytes");
-  launch_behind(ctx, squares_kernel, norm_blocks, threads, 0, floats(grad), count, partials);
-  launch_behind(ctx, length_kernel, 1, 1024, 0, partials, norm_blocks, floats(norm));
+  launch_dependent(ctx, squares_kernel, norm_blocks, threads, 0, floats(grad), count, partials);
+  launch_dependent(ctx, length_kernel, 1, 1024, 0, partials, norm_blocks, floats(norm));
 }
 
 void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad, Tensor& first, Tensor& second,
@@ -117,9 +117,9 @@ void adamw_step(Context& ctx, Tensor& value, Tensor& compute, const Tensor& grad
     Copy* copy = copies ? elements_of<Copy>(compute) : nullptr;
     const auto launch = [&](auto kernel, std::int64_t begin, std::int64_t groups) {
       if (groups == 0) return;
-      launch_behind(ctx, kernel, grid_for(groups, threads), threads, 0, floats(value) + begin,
-                    copies ? copy + begin : nullptr, floats(grad) + begin, floats(first) + begin,
-                    floats(second) + begin, lengths, groups, factors);
+      launch_dependent(ctx, kernel, grid_for(groups, threads), threads, 0, floats(value) + begin,
+                       copies ? copy + begin : nullptr, floats(grad) + begin, floats(first) + begin,
+                       floats(second) + begin, lengths, groups, factors);
     };
     const bool vectors = all_aligned16(value.raw(), grad.raw(), first.raw(), second.raw(), copy);
     const std::int64_t quads = vectors ? count / 4 : 0;

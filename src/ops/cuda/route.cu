@@ -71,7 +71,7 @@ struct WarpRow {
 template <typename Row>
 __global__ void __launch_bounds__(threads) query_forward_kernel(const float* raw, const float* previous, float ground,
                                                                 float* query, float* norms, std::int64_t rows, int d) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row q;
@@ -134,7 +134,7 @@ __device__ __forceinline__ void query_backward_row(const QueryGradient<T>& in, s
 template <typename Row, typename T>
 __global__ void __launch_bounds__(threads)
     query_backward_kernel(const float* dquery, QueryGradient<T> in, std::int64_t rows, int d) {
-  after_previous();
+  wait_previous_kernel();
   const std::int64_t row = warp_row();
   if (row >= rows) return;
   Row g;
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(threads)
     random_choice_kernel(const std::int32_t* tokens, std::int64_t count, int experts, std::uint64_t seed, int layer,
                          int k, std::int32_t* indices) {
   const std::int64_t t = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (t < count) choose_experts(seed, layer, tokens[t], experts, k, indices + t * k);
+  if (t < count) hash_route_token(seed, layer, tokens[t], experts, k, indices + t * k);
 }
 
 // Backward pass of gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau, and the gradient of
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(threads)
     route_backward_kernel(const float* dgates, const float* gates, const float* scores, const std::int32_t* indices,
                           const float* keys, const float* temperature, std::int64_t rows, int d, int k, float* dquery,
                           float* partials) {
-  after_previous();
+  wait_previous_kernel();
   route_backward_rows<Row>(dgates, gates, scores, indices, keys, temperature, rows, d, k, partials,
                            [&](std::int64_t row, const Row& sum) { sum.store(dquery + row * d, d); });
 }
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(threads)
     route_query_backward_kernel(const float* dgates, const float* gates, const float* scores,
                                 const std::int32_t* indices, const float* keys, const float* temperature,
                                 std::int64_t rows, int d, int k, QueryGradient<T> in, float* partials) {
-  after_previous();
+  wait_previous_kernel();
   route_backward_rows<Row>(dgates, gates, scores, indices, keys, temperature, rows, d, k, partials,
                            [&](std::int64_t row, Row& sum) { query_backward_row(in, row, d, sum); });
 }
@@ -306,8 +306,8 @@ void query_forward(Context& ctx, const Tensor& raw, const Tensor* previous, doub
   if (rows == 0) return;
   const float* below = previous != nullptr && ground > 0.0 ? floats(*previous) : nullptr;
   with_row(d, all_aligned16(raw.raw(), below, query.raw()), [&](auto row) {
-    launch_behind(ctx, query_forward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(raw), below,
-                  static_cast<float>(ground), floats(query), floats(norms), rows, d);
+    launch_dependent(ctx, query_forward_kernel<decltype(row)>, grid_for(rows, warps), threads, 0, floats(raw), below,
+                     static_cast<float>(ground), floats(query), floats(norms), rows, d);
   });
 }
 
@@ -322,8 +322,8 @@ void query_backward(Context& ctx, const Tensor& dquery, const Tensor& raw, const
     with_row(d, all_aligned16(dquery.raw(), raw.raw(), query.raw(), draw.raw(), below), [&](auto row) {
       const QueryGradient<decltype(tag)> in{floats(raw), floats(query), floats(norms), static_cast<float>(ground),
                                             target,      below};
-      launch_behind(ctx, query_backward_kernel<decltype(row), decltype(tag)>, grid_for(rows, warps), threads, 0,
-                    floats(dquery), in, rows, d);
+      launch_dependent(ctx, query_backward_kernel<decltype(row), decltype(tag)>, grid_for(rows, warps), threads, 0,
+                       floats(dquery), in, rows, d);
     });
   });
 }
@@ -347,8 +347,8 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
     return;
   }
   const ArenaScope scope(*ctx.arena);
-  if (product_serves(ctx, query, keys, k)) {
-    choose_by_product(ctx, query, keys, bias, temperature, routing);
+  if (supports_tensor_core_routing(ctx, query, keys, k)) {
+    route_on_tensor_cores(ctx, query, keys, bias, temperature, routing);
     return;
   }
   const Tensor all = ctx.scratch({rows, experts}, DType::f32);
@@ -376,28 +376,28 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
 void query_route_forward(Context& ctx, const QueryRoute& route) {
   const int k = static_cast<int>(route.routing.indices.dim(1));
   const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
-  if (!route.choice_given && k <= route.keys.dim(0) && product_serves(ctx, route.raw, route.keys, k) &&
+  if (!route.choice_given && k <= route.keys.dim(0) && supports_tensor_core_routing(ctx, route.raw, route.keys, k) &&
       all_aligned16(route.query.raw(), previous))
-    return make_query_and_choose(ctx, route);
+    return query_route_on_tensor_cores(ctx, route);
   Tensor query = route.query, norms = route.norms, temperature = route.temperature;
   if (route.log_temperature != nullptr) cuda::exponential(ctx, *route.log_temperature, temperature);
   cuda::query_forward(ctx, route.raw, route.previous, route.ground, query, norms);
   cuda::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
 }
 
-void router_route_forward(Context& ctx, const RouterEnd& router, const QueryRoute& route) {
+void router_route_forward(Context& ctx, const RouterOutputLayer& router, const QueryRoute& route) {
   const int k = static_cast<int>(route.routing.indices.dim(1));
   const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
   const bool together =
-      !route.choice_given && k <= route.keys.dim(0) && product_serves(ctx, route.raw, route.keys, k) &&
-      product_takes_router(ctx, router, route.raw, route.keys) && all_aligned16(route.query.raw(), previous);
-  if (together) return make_query_and_choose(ctx, route, &router);
+      !route.choice_given && k <= route.keys.dim(0) && supports_tensor_core_routing(ctx, route.raw, route.keys, k) &&
+      can_fuse_router_layer(ctx, router, route.raw, route.keys) && all_aligned16(route.query.raw(), previous);
+  if (together) return query_route_on_tensor_cores(ctx, route, &router);
   Tensor raw = route.raw;
   cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
   cuda::query_route_forward(ctx, route);
 }
 
-void random_choice(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
+void hash_routing(Context& ctx, const Tensor& tokens, int experts, std::uint64_t seed, int layer, Tensor& indices) {
   const std::int64_t count = tokens.elements();
   const int k = static_cast<int>(indices.dim(1));
   if (k > experts) failed(Code::index_out_of_range, "cannot choose {} of {} experts", k, experts);
@@ -414,11 +414,11 @@ void route_backward(Context& ctx, const Tensor& dgates, const Routing& routing, 
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
   const unsigned blocks = grid_for(rows, warps);
-  float* partials = dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
+  float* partials = dlog_temperature != nullptr ? partial_sums_buffer(ctx, blocks) : nullptr;
   with_row(d, all_aligned16(keys.raw(), dquery.raw()), [&](auto row) {
-    launch_behind(ctx, route_backward_kernel<decltype(row)>, blocks, threads, 0, floats(dgates), floats(routing.gates),
-                  floats(routing.scores), ints(routing.indices), floats(keys), floats(temperature), rows, d, k,
-                  floats(dquery), partials);
+    launch_dependent(ctx, route_backward_kernel<decltype(row)>, blocks, threads, 0, floats(dgates),
+                     floats(routing.gates), floats(routing.scores), ints(routing.indices), floats(keys),
+                     floats(temperature), rows, d, k, floats(dquery), partials);
   });
   if (dlog_temperature != nullptr) add_partials(ctx, partials, static_cast<int>(blocks), 1, floats(*dlog_temperature));
 }
@@ -429,7 +429,7 @@ void route_query_backward(Context& ctx, const RouteQueryBackward& in) {
   if (rows == 0) return;
   const ArenaScope scope(*ctx.arena);
   const unsigned blocks = grid_for(rows, warps);
-  float* partials = in.dlog_temperature != nullptr ? partial_room(ctx, blocks) : nullptr;
+  float* partials = in.dlog_temperature != nullptr ? partial_sums_buffer(ctx, blocks) : nullptr;
   float* below = in.dprevious != nullptr ? floats(*in.dprevious) : nullptr;
   with_real_type(in.draw.dtype(), "the gradient of a query", [&](auto tag) {
     using T = decltype(tag);
@@ -437,9 +437,9 @@ void route_query_backward(Context& ctx, const RouteQueryBackward& in) {
                                  floats(in.norms),        static_cast<float>(in.ground),
                                  elements_of<T>(in.draw), below};
     with_row(d, all_aligned16(in.keys.raw(), in.raw.raw(), in.query.raw(), in.draw.raw(), below), [&](auto row) {
-      launch_behind(ctx, route_query_backward_kernel<decltype(row), T>, blocks, threads, 0, floats(in.dgates),
-                    floats(in.routing.gates), floats(in.routing.scores), ints(in.routing.indices), floats(in.keys),
-                    floats(in.temperature), rows, d, k, query, partials);
+      launch_dependent(ctx, route_query_backward_kernel<decltype(row), T>, blocks, threads, 0, floats(in.dgates),
+                       floats(in.routing.gates), floats(in.routing.scores), ints(in.routing.indices), floats(in.keys),
+                       floats(in.temperature), rows, d, k, query, partials);
     });
   });
   if (in.dlog_temperature != nullptr)

@@ -132,7 +132,7 @@ struct Row {
 // Splits the keys. pieces: [2][experts][depth], the larger ones first; back: [experts].
 __global__ void __launch_bounds__(threads)
     split_keys_kernel(const float* keys, int experts, int d, int depth, __half* pieces, float* back) {
-  after_previous();
+  wait_previous_kernel();
   const int expert = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size;
   const int lane = static_cast<int>(threadIdx.x) % warp_size;
   if (expert >= experts) return;
@@ -153,7 +153,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) { return (piece ^ (r
 
 // For queries that this kernel computes itself, like query_forward (ops/route.h). Null `query`: they are already
 // computed.
-struct QueryMade {
+struct FusedQuery {
   const float* previous;
   float ground;
   float *query, *norms;
@@ -163,7 +163,7 @@ struct QueryMade {
 
 // For queries whose raw values this kernel also computes from the router's hidden layer: raw = y W^T + b. Null y: they
 // are already computed.
-struct RouterMade {
+struct FusedRouterLayer {
   const bf16 *y, *weight;  // [rows, in], [d, in]
   const float* bias;       // [d], or null
   float* raw;              // [rows, d]
@@ -173,8 +173,8 @@ constexpr int max_router_in = 256;
 
 struct Product {
   const float* query;  // [rows, d]; with `made`, the raw queries
-  RouterMade router;
-  QueryMade made;
+  FusedRouterLayer router;
+  FusedQuery made;
   const float* keys;
   const __half* pieces;  // both pieces of the keys
   const float* back;     // factors that undo the keys' scaling
@@ -201,31 +201,31 @@ __device__ __forceinline__ void load_stage(const Product& product, std::uint32_t
     const int expert = tile * block_keys + row;
     const bool valid = expert < product.experts;
     const std::int64_t line = static_cast<std::int64_t>(small * product.experts + (valid ? expert : 0));
-    copy_async(stage + static_cast<std::uint32_t>(small * piece_bytes + row * block_depth * 2 + swizzled(row, piece)),
-               product.pieces + line * product.depth + step * block_depth + piece * 8, valid);
+    cp_async(stage + static_cast<std::uint32_t>(small * piece_bytes + row * block_depth * 2 + swizzled(row, piece)),
+             product.pieces + line * product.depth + step * block_depth + piece * 8, valid);
   }
 }
 
 // Starts the copies of rows of y and of the weight to shared memory, without waiting: [rows][in], their 16-byte pieces
 // permuted by row.
-__device__ __forceinline__ void load_router(const RouterMade& router, std::uint32_t target, std::int64_t first_row,
-                                            std::int64_t rows, int d) {
+__device__ __forceinline__ void load_router(const FusedRouterLayer& router, std::uint32_t target,
+                                            std::int64_t first_row, std::int64_t rows, int d) {
   const int pieces = router.in / 8, all = (block_rows + d) * pieces;
   for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
     const int line = i / pieces, piece = i % pieces;
     const bool state = line < block_rows, valid = !state || first_row + line < rows;
     const bf16* const source = state ? router.y + (valid ? first_row + line : 0) * router.in
                                      : router.weight + static_cast<std::int64_t>(line - block_rows) * router.in;
-    copy_async(target + static_cast<std::uint32_t>(line * router.in * 2 + swizzled(line, piece)), source + piece * 8,
-               valid);
+    cp_async(target + static_cast<std::uint32_t>(line * router.in * 2 + swizzled(line, piece)), source + piece * 8,
+             valid);
   }
-  copy_async_commit();
+  cp_async_commit();
 }
 
 // Multiplies the rows loaded by load_router, with 16 tokens and 16 columns per warp, and leaves the result in `lines`,
 // `width` apart. Requires 16 warps.
-__device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t place, float* lines, int width, int d,
-                                         int warp, int lane) {
+__device__ __forceinline__ void make_raw(const FusedRouterLayer& router, std::uint32_t place, float* lines, int width,
+                                         int d, int warp, int lane) {
   const int first_row = warp % 4 * 16, first_column = warp / 4 * 16;
   if (first_column >= d) return;
   const int a_row = first_row + lane % 16, a_piece = lane / 16;
@@ -234,10 +234,8 @@ __device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t
 #pragma unroll 4
   for (int step = 0; step < router.in / 16; ++step) {
     std::uint32_t left[4], right[4];
-    load_matrices(left,
-                  place + static_cast<std::uint32_t>(a_row * router.in * 2 + swizzled(a_row, step * 2 + a_piece)));
-    load_matrices(right,
-                  place + static_cast<std::uint32_t>(b_row * router.in * 2 + swizzled(b_row, step * 2 + b_piece)));
+    ldmatrix_x4(left, place + static_cast<std::uint32_t>(a_row * router.in * 2 + swizzled(a_row, step * 2 + a_piece)));
+    ldmatrix_x4(right, place + static_cast<std::uint32_t>(b_row * router.in * 2 + swizzled(b_row, step * 2 + b_piece)));
 #pragma unroll
     for (int n = 0; n < 2; ++n) multiply_add(sums[n], left, right[2 * n], right[2 * n + 1]);
   }
@@ -256,7 +254,7 @@ __device__ __forceinline__ void make_raw(const RouterMade& router, std::uint32_t
 // reading precomputed pieces.
 template <int ITEMS, int STAGES, int PARTS, bool OWN_KEYS>
 __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_product_kernel(const Product product) {
-  after_previous();
+  wait_previous_kernel();
   constexpr int block_warps = warps_for<PARTS>, warp_keys = 4 * block_keys / block_warps, keys_each = warp_keys / 8;
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float query_back[block_rows], key_back[OWN_KEYS ? max_experts : 1];
@@ -274,7 +272,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     if (i < all)
       load_stage<block_warps * warp_size>(product, stages + static_cast<std::uint32_t>(i % STAGES * stage_bytes),
                                           i / steps, i % steps);
-    copy_async_commit();
+    cp_async_commit();
   };
   const bool makes_raw = OWN_KEYS && product.router.y != nullptr;
   const std::uint32_t router_place = shared_address(lines + block_rows * width);
@@ -300,7 +298,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
   }
 
   if (makes_raw) {
-    copy_async_wait<0>();
+    cp_async_wait<0>();
     __syncthreads();
     make_raw(product.router, router_place, lines, width, d, warp, lane);
     __syncthreads();
@@ -344,7 +342,7 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
   const int b_row = warp_key + lane % 8 + lane / 16 * 8, b_piece = lane / 8 % 2;
   float sums[keys_each][4] = {};
   for (int i = 0; i < all; ++i) {
-    if constexpr (!OWN_KEYS) copy_async_wait<STAGES - 2>();
+    if constexpr (!OWN_KEYS) cp_async_wait<STAGES - 2>();
     if (!OWN_KEYS || i == 0) __syncthreads();
     if constexpr (!OWN_KEYS) load(i + STAGES - 1);
     const int step = i % steps;
@@ -355,21 +353,21 @@ __global__ void __launch_bounds__(warps_for<PARTS>* warp_size, 1) choose_by_prod
     for (int inner = 0; inner < block_depth / 16; ++inner) {
       std::uint32_t large[4], small[4];
       const auto a = static_cast<std::uint32_t>(a_row * depth * 2 + swizzled(a_row, step * 8 + inner * 2 + a_piece));
-      load_matrices(large, queries + a);
-      load_matrices(small, small_queries + a);
+      ldmatrix_x4(large, queries + a);
+      ldmatrix_x4(small, small_queries + a);
 #pragma unroll
       for (int half = 0; half < keys_each / 2; ++half) {
         const int row = b_row + 16 * half;
         std::uint32_t large_keys[4], small_keys[4];
         const std::uint32_t b =
             stage + static_cast<std::uint32_t>(row * block_depth * 2 + swizzled(row, inner * 2 + b_piece));
-        load_matrices(large_keys, b);
-        load_matrices(small_keys, b + piece_bytes);
+        ldmatrix_x4(large_keys, b);
+        ldmatrix_x4(small_keys, b + piece_bytes);
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-          multiply_add_half(small_parts[2 * half + n], small, large_keys[2 * n], large_keys[2 * n + 1]);
-          multiply_add_half(small_parts[2 * half + n], large, small_keys[2 * n], small_keys[2 * n + 1]);
-          multiply_add_half(parts[2 * half + n], large, large_keys[2 * n], large_keys[2 * n + 1]);
+          mma_fp16(small_parts[2 * half + n], small, large_keys[2 * n], large_keys[2 * n + 1]);
+          mma_fp16(small_parts[2 * half + n], large, small_keys[2 * n], small_keys[2 * n + 1]);
+          mma_fp16(parts[2 * half + n], large, large_keys[2 * n], large_keys[2 * n + 1]);
         }
       }
     }
@@ -434,7 +432,7 @@ void launch_kernel(Context& ctx, const Product& product) {
       shared_size(product.d, product.experts, STAGES) + router_size(product.d, product.router.in);
   auto* const kernel = choose_by_product_kernel<ITEMS, STAGES, PARTS, OWN_KEYS>;
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
-  launch_behind(ctx, kernel, grid_for(product.rows, block_rows), warps_for<PARTS> * warp_size, shared, product);
+  launch_dependent(ctx, kernel, grid_for(product.rows, block_rows), warps_for<PARTS> * warp_size, shared, product);
 }
 
 template <int ITEMS, int STAGES>
@@ -444,16 +442,16 @@ void launch(Context& ctx, Product product) {
                                     DType::bf16),  // holds fp16 numbers, which have the same width
       back = ctx.scratch({product.experts}, DType::f32);
   auto* const halves = static_cast<__half*>(pieces.raw());
-  launch_behind(ctx, split_keys_kernel, grid_for(product.experts, warps), threads, 0, product.keys, product.experts,
-                product.d, product.depth, halves, floats(back));
+  launch_dependent(ctx, split_keys_kernel, grid_for(product.experts, warps), threads, 0, product.keys, product.experts,
+                   product.d, product.depth, halves, floats(back));
   product.pieces = halves;
   product.back = floats(back);
   launch_kernel<ITEMS, STAGES, max_columns / 128, false>(ctx, product);
 }
 
 // query: the queries or, if `made` is set, the raw values from which they are computed.
-void choose(Context& ctx, const Tensor& query, const QueryMade& made, const RouterMade& router, const Tensor& keys,
-            const Tensor* bias, const Tensor& temperature, Routing& routing) {
+void choose(Context& ctx, const Tensor& query, const FusedQuery& made, const FusedRouterLayer& router,
+            const Tensor& keys, const Tensor* bias, const Tensor& temperature, Routing& routing) {
   const ArenaScope scope(*ctx.arena);
   Product product{};
   product.query = floats(query);
@@ -481,30 +479,30 @@ void choose(Context& ctx, const Tensor& query, const QueryMade& made, const Rout
 
 }  // namespace
 
-bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k) {
+bool supports_tensor_core_routing(const Context& ctx, const Tensor& query, const Tensor& keys, int k) {
   const std::int64_t d = keys.dim(1), experts = keys.dim(0);
   return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % 4 == 0 && d <= max_columns &&
          experts <= max_experts && k <= warp_size && all_aligned16(query.raw(), keys.raw()) &&
          shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(max_shared(ctx));
 }
 
-void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
-                       const Tensor& temperature, Routing& routing) {
+void route_on_tensor_cores(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                           const Tensor& temperature, Routing& routing) {
   choose(ctx, query, {}, {}, keys, bias, temperature, routing);
 }
 
-void make_query_and_choose(Context& ctx, const QueryRoute& route, const RouterEnd* router) {
+void query_route_on_tensor_cores(Context& ctx, const QueryRoute& route, const RouterOutputLayer* router) {
   const std::int64_t blocks = grid_for(route.raw.dim(0), block_rows);
   Routing& routing = route.routing;
   routing.counts = ctx.scratch({blocks, route.keys.dim(0)}, DType::i32);
-  QueryMade made{};
+  FusedQuery made{};
   made.previous = route.previous != nullptr && route.ground > 0.0 ? floats(*route.previous) : nullptr;
   made.ground = static_cast<float>(route.ground);
   made.query = floats(route.query);
   made.norms = floats(route.norms);
   made.log_temperature = route.log_temperature != nullptr ? floats(*route.log_temperature) : nullptr;
   made.counts = ints(routing.counts);
-  RouterMade before{};
+  FusedRouterLayer before{};
   if (router != nullptr)
     before = {elements_of<bf16>(router->y), elements_of<bf16>(router->weight.compute),
               router->bias ? floats(router->bias.value) : nullptr, floats(route.raw),
@@ -512,7 +510,7 @@ void make_query_and_choose(Context& ctx, const QueryRoute& route, const RouterEn
   choose(ctx, route.raw, made, before, route.keys, route.bias, route.temperature, routing);
 }
 
-bool product_takes_router(const Context& ctx, const RouterEnd& router, const Tensor& raw, const Tensor& keys) {
+bool can_fuse_router_layer(const Context& ctx, const RouterOutputLayer& router, const Tensor& raw, const Tensor& keys) {
   const std::int64_t d = keys.dim(1), in = router.weight.value.dim(1), experts = keys.dim(0);
   if (d > block_depth || d % 16 != 0 || in % 64 != 0 || in > max_router_in || experts > 4 * block_keys) return false;
   if (router.y.dtype() != DType::bf16 || router.weight.compute.dtype() != DType::bf16 || raw.dtype() != DType::f32)

@@ -5,14 +5,15 @@
 
 namespace some::cuda {
 
-// True if choose_by_product supports these shapes and is faster: for a few tokens, route_forward's other kernels are.
-bool product_serves(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
+// True if route_on_tensor_cores supports these shapes and is faster: for a few tokens, route_forward's other kernels
+// are.
+bool supports_tensor_core_routing(const Context& ctx, const Tensor& query, const Tensor& keys, int k);
 // Computes the same as route_forward without a given choice.
-void choose_by_product(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
-                       const Tensor& temperature, Routing& routing);
+void route_on_tensor_cores(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                           const Tensor& temperature, Routing& routing);
 // Computes the queries as well; see query_route_forward.
-void make_query_and_choose(Context& ctx, const QueryRoute& route, const RouterEnd* router = nullptr);
+void query_route_on_tensor_cores(Context& ctx, const QueryRoute& route, const RouterOutputLayer* router = nullptr);
 // True if the kernel can also compute the raw queries (then `router` is passed, and raw is written).
-bool product_takes_router(const Context& ctx, const RouterEnd& router, const Tensor& raw, const Tensor& keys);
+bool can_fuse_router_layer(const Context& ctx, const RouterOutputLayer& router, const Tensor& raw, const Tensor& keys);
 
 }  // namespace some::cuda

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "analysis/key_charts.h"
-#include "analysis/memory_view.h"
+#include "analysis/pages/key_charts.h"
+#include "analysis/pages/memory_view.h"
+#include "analysis/pages/run_header.h"
 #include "analysis/read.h"
-#include "analysis/run_header.h"
 
 namespace some {
 namespace {

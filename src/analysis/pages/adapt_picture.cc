@@ -25,7 +25,7 @@ std::vector<std::pair<double, double>> line_of(const std::vector<StreamSpan>& sp
 
 }  // namespace
 
-std::vector<StreamSpan> spans_of(const AdaptReport& report, std::size_t most) {
+std::vector<StreamSpan> merge_windows(const AdaptReport& report, std::size_t most) {
   const std::vector<StreamWindow>& frozen = report.frozen.windows;
   const std::size_t merged = std::max<std::size_t>(1, (frozen.size() + most - 1) / most);
   std::vector<StreamSpan> out;
@@ -46,9 +46,9 @@ std::vector<StreamSpan> spans_of(const AdaptReport& report, std::size_t most) {
   return out;
 }
 
-std::string adapt_picture(const AdaptReport& report) {
+std::string plot_adaptation(const AdaptReport& report) {
   const bool learnt = report.active.has_value();
-  const std::vector<StreamSpan> spans = spans_of(report, 160);
+  const std::vector<StreamSpan> spans = merge_windows(report, 160);
   constexpr double left = 100, right = 880, top = 106, middle = 386, lower = 484, bottom = 704;
   Svg svg(910, learnt ? 810 : 486, "Loss while reading " + report.data,
           report.run + " at step " + std::to_string(report.from_step) +

@@ -16,8 +16,8 @@ struct UsageScale {
 
 // Left: histogram of usage. Right: experts sorted by decreasing usage. Both use a logarithmic scale; experts never used
 // are counted separately.
-std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
-                          const UsageScale& scale);
+std::string plot_usage(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
+                       const UsageScale& scale);
 
 struct KeyMap {
   std::string title, subtitle, x_name, y_name;
@@ -25,10 +25,10 @@ struct KeyMap {
   std::vector<Point2> points;      // points[i] belongs to experts[i]
   std::vector<int> experts;
 };
-std::string map_picture(const KeyMap& map, const std::vector<double>& usage, const UsageScale& scale);
+std::string plot_key_map(const KeyMap& map, const std::vector<double>& usage, const UsageScale& scale);
 
 // paths[i]: positions of experts[i] at the saved steps, earliest first.
-std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
-                             const std::vector<double>& usage, const UsageScale& scale);
+std::string plot_key_movement(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
+                              const std::vector<double>& usage, const UsageScale& scale);
 
 }  // namespace some

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "analysis/guilds.h"
-#include "analysis/key_charts.h"
-#include "analysis/run_header.h"
+#include "analysis/pages/key_charts.h"
+#include "analysis/pages/run_header.h"
 
 namespace some {
 namespace {
@@ -50,7 +50,7 @@ Table information_table(const GuildReport& report) {
   for (const GuildLayer& layer : report.layers) {
     for (const NamedTest& one : tests) {
       const LabelTest& test = layer.*one.test;
-      const AgainstChance& info = test.information;
+      const ChanceTest& info = test.information;
       table.rows.push_back({fmt::format("{}{}", layer.layer, layer.middle ? " (middle)" : ""), one.name,
                             fmt::format("{:.3f}", info.value),
                             fmt::format("{:.3f} ± {:.4f}", info.mean, info.deviation), fmt::format("{:.1f}", info.z),
@@ -66,7 +66,7 @@ Chart information_chart(const GuildReport& report) {
   for (const NamedTest& one : tests) {
     json points = json::array();
     for (std::size_t i = 0; i < report.layers.size(); ++i) {
-      const AgainstChance& info = (report.layers[i].*one.test).information;
+      const ChanceTest& info = (report.layers[i].*one.test).information;
       points.push_back({i, chart_number(info.value - info.mean)});
     }
     series.push_back({{"name", one.name}, {"points", points}});
@@ -156,7 +156,7 @@ Table class_table(const GuildLayer& layer) {
               {}};
   for (const ClassGuilds& one : layer.classes) {
     std::vector<Text> row{name_of(one.word_class), percent(one.base)};
-    const auto unit = [&](const std::optional<GivenUnit>& given, bool share) {
+    const auto unit = [&](const std::optional<UnitAffinity>& given, bool share) {
       row.push_back(given ? fmt::format("{}", fmt::join(given->experts, " ")) : "–");
       if (share) row.push_back(given ? percent(given->affinity.share) : "–");
       row.push_back(given ? probability(given->affinity.p) : "–");

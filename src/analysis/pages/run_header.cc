@@ -1,4 +1,4 @@
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 
 #include <fmt/format.h>
 

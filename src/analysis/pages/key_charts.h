@@ -33,7 +33,7 @@ Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int mid
 
 // Returns how many saved positions a map of `experts` keys shows if it may have `points` points in total; this limits
 // the size of the page.
-std::size_t positions_of_a_map(std::int64_t experts, std::size_t points);
+std::size_t positions_per_map(std::int64_t experts, std::size_t points);
 
 struct TsneMap {
   std::vector<int> experts;  // the experts whose keys it shows; a chart with a t-SNE map shows only these
@@ -42,9 +42,9 @@ struct TsneMap {
 };
 // Map of a layer's keys and their past positions, in the principal plane of all saved positions. Includes each key's
 // nearest neighbors, from which the page computes a UMAP layout, and the t-SNE map if one is given.
-Chart key_map(Threads& threads, const std::string& id, const std::string& title, const std::string& note,
-              const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
-              const std::optional<TsneMap>& tsne = std::nullopt);
+Chart key_map_chart(Threads& threads, const std::string& id, const std::string& title, const std::string& note,
+                    const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
+                    const std::optional<TsneMap>& tsne = std::nullopt);
 
 // Rounds to a precision sufficient for drawing, to keep pages small; null if not finite.
 nlohmann::json chart_number(double value);

@@ -1,4 +1,4 @@
-#include "analysis/memory_view.h"
+#include "analysis/pages/memory_view.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include "analysis/key_plots.h"
+#include "analysis/pages/key_plots.h"
 
 #include <fmt/format.h>
 
@@ -67,8 +67,8 @@ struct MapFrame {
   bool any = false;
   std::string colour_of(double usage) const {
     if (!any || usage < colour.low) return unused_colour;
-    return scale_colour((std::log10(usage) - std::log10(colour.low)) /
-                        (std::log10(colour.high) - std::log10(colour.low)));
+    return scale_color((std::log10(usage) - std::log10(colour.low)) /
+                       (std::log10(colour.high) - std::log10(colour.low)));
   }
 };
 
@@ -96,7 +96,7 @@ MapFrame map_frame(const KeyMap& map, Ranges ranges, const std::vector<double>& 
     frame.svg.text((map_left + map_right) / 2, map_bottom + 18, map.x_name,
                    {.anchor = Anchor::middle, .colour = "#444444"});
   }
-  if (range.any) draw_colour_bar(frame.svg, 806, frame.colour, scale.name);
+  if (range.any) draw_color_bar(frame.svg, 806, frame.colour, scale.name);
   const bool some_unused =
       std::any_of(usage.begin(), usage.end(), [&](double u) { return !range.any || u < range.low; });
   if (some_unused) {
@@ -155,8 +155,8 @@ void write_numbers(Svg& svg, const std::vector<std::pair<double, double>>& dots,
 
 }  // namespace
 
-std::string usage_picture(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
-                          const UsageScale& scale) {
+std::string plot_usage(const std::string& title, const std::string& subtitle, const std::vector<double>& usage,
+                       const UsageScale& scale) {
   const LogRange range = log_range(usage, scale.fair);
   Svg svg(1080, 470, title, subtitle);
   const double top = 84, bottom = 400;
@@ -194,7 +194,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
       const double from = range.low * std::pow(10.0, decades * i / bins),
                    to = range.low * std::pow(10.0, decades * (i + 1) / bins);
       svg.box(x.from + i * width + 1, y.at(static_cast<double>(count)), width - 2,
-              bottom - y.at(static_cast<double>(count)), scale_colour((i + 0.5) / bins), "none",
+              bottom - y.at(static_cast<double>(count)), scale_color((i + 0.5) / bins), "none",
               fmt::format("{} experts between {} and {}", count, short_number(from), short_number(to)));
     }
   }
@@ -231,7 +231,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
       if (u < range.low) break;
       const double share = (std::log10(u) - std::log10(range.low)) / decades, pad = width > 4 ? 0.5 : -0.3;
       svg.box(rank.from + static_cast<double>(i) * width + pad, level.at(u), width - 2 * pad, bottom - level.at(u),
-              scale_colour(share), "none", expert_tip(order[i], u));
+              scale_color(share), "none", expert_tip(order[i], u));
     }
     if (scale.fair > 0) {
       svg.line(rank.from, level.at(scale.fair), rank.to, level.at(scale.fair), "#1f6f43", 1.5, "6 4");
@@ -260,7 +260,7 @@ std::string usage_picture(const std::string& title, const std::string& subtitle,
   return svg.finish();
 }
 
-std::string map_picture(const KeyMap& map, const std::vector<double>& usage, const UsageScale& scale) {
+std::string plot_key_map(const KeyMap& map, const std::vector<double>& usage, const UsageScale& scale) {
   Ranges ranges;
   for (const Point2& point : map.points) ranges.add(point);
   const std::vector<bool> show = named(map, usage);
@@ -290,8 +290,8 @@ std::string map_picture(const KeyMap& map, const std::vector<double>& usage, con
   return frame.svg.finish();
 }
 
-std::string movement_picture(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
-                             const std::vector<double>& usage, const UsageScale& scale) {
+std::string plot_key_movement(const KeyMap& map, const std::vector<std::vector<Point2>>& paths,
+                              const std::vector<double>& usage, const UsageScale& scale) {
   Ranges ranges;
   for (const auto& path : paths) {
     for (const Point2& point : path) ranges.add(point);

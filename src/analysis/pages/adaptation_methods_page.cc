@@ -5,29 +5,29 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/adaptation_methods.h"
-#include "analysis/key_charts.h"
-#include "analysis/run_header.h"
+#include "analysis/pages/key_charts.h"
+#include "analysis/pages/run_header.h"
 
 namespace some {
 namespace {
 
 using nlohmann::json;
 
-json way_json(const Way& way) {
+json way_json(const AdaptMethod& way) {
   json windows = json::array();
-  for (const Way::Window& window : way.windows) windows.push_back({window.tokens, window.loss});
+  for (const AdaptMethod::Window& window : way.windows) windows.push_back({window.tokens, window.loss});
   json out{{"name", name_of(way.kind)}, {"learns", what_learns(way.kind)}, {"loss", way.loss},
            {"original", way.original},  {"seconds", way.seconds},          {"windows", windows},
            {"gain", way.gain},          {"forgotten", way.forgotten},      {"times_frozen", way.times_frozen}};
   if (!way.rate) return out;
   out["rate"] = *way.rate;
-  for (const Way::Tried& one : way.tried)
+  for (const AdaptMethod::Tried& one : way.tried)
     out["tried"].push_back({{"rate", one.rate}, {"loss", one.loss}, {"original", one.original}});
   return out;
 }
 
 // Returns the loss over the stream, with windows merged into at most `most` points.
-json curve_of(const Way& way, std::size_t most) {
+json curve_of(const AdaptMethod& way, std::size_t most) {
   json points = json::array();
   const std::size_t merged = std::max<std::size_t>(1, (way.windows.size() + most - 1) / most);
   double read = 0;
@@ -46,15 +46,15 @@ json curve_of(const Way& way, std::size_t most) {
 
 }  // namespace
 
-json to_json(const WaysReport& report) {
+json to_json(const AdaptMethodsReport& report) {
   json ways = json::array();
-  for (const Way& way : report.ways) ways.push_back(way_json(way));
+  for (const AdaptMethod& way : report.ways) ways.push_back(way_json(way));
   return {{"run", report.run},       {"step", report.step},     {"data", report.data},
           {"tokens", report.tokens}, {"window", report.window}, {"original_tokens", report.original_tokens},
           {"slots", report.slots},   {"ways", std::move(ways)}};
 }
 
-std::string ways_page(const WaysReport& report, const OpenedRun& run) {
+std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun& run) {
   Header header = run_header("Learning in use", run);
   header.title =
       fmt::format("{} at step {} reads {}, in every way it can learn", run_name(run), report.step, report.data);
@@ -76,14 +76,14 @@ std::string ways_page(const WaysReport& report, const OpenedRun& run) {
               {}};
   json series = json::array();
   const auto fixed = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
-  for (const Way& way : report.ways) {
+  for (const AdaptMethod& way : report.ways) {
     std::string name = name_of(way.kind);
     if (way.rate) name += fmt::format(" (rate {})", *way.rate);
     table.rows.push_back({name, what_learns(way.kind), fixed(way.loss, 4), fixed(way.gain, 4), fixed(way.original, 4),
                           fixed(way.forgotten, 4), fixed(way.seconds, way.seconds < 10 ? 3 : 1),
                           fixed(way.times_frozen, 2)});
     json one{{"name", name_of(way.kind)}, {"points", curve_of(way, 120)}};
-    if (way.kind == WayKind::frozen) one["role"] = "frozen";
+    if (way.kind == AdaptMethodKind::frozen) one["role"] = "frozen";
     series.push_back(one);
   }
   document.table(std::move(table));

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "analysis/inspect.h"
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 
 namespace some {
 namespace {
@@ -100,8 +100,8 @@ void add_layer(Document& document, Threads& threads, const InspectReport& report
   }
   std::string note = "A circle is a key with the number of its expert, the larger and darker the more it is used.";
   if (layer.maps->positions.size() > 1) note += " The line leads back to where the key was first saved.";
-  document.chart(key_map(threads, fmt::format("keys-{}", number), fmt::format("Keys of layer {}", number), note,
-                         layer.maps->positions, layer.usage, tsne));
+  document.chart(key_map_chart(threads, fmt::format("keys-{}", number), fmt::format("Keys of layer {}", number), note,
+                               layer.maps->positions, layer.usage, tsne));
   document.end_side_by_side();
 }
 

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "analysis/inspect.h"
-#include "analysis/key_plots.h"
-#include "analysis/run_header.h"
+#include "analysis/pages/key_plots.h"
+#include "analysis/pages/run_header.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/folders.h"
@@ -73,12 +73,12 @@ class Writer {
     const UsageMeasures& by_count = layer.measures.count;
     const UsageScale scale{layer.usage_name, std::accumulate(layer.usage.begin(), layer.usage.end(), 0.0) /
                                                  static_cast<double>(layer.usage.size())};
-    write(prefix + "-usage.svg",
-          usage_picture(
-              fmt::format("Layer {}: how much each of its {} experts is used", number, report_.experts),
-              fmt::format("{}. Gini {:.3f}, {:.1f} experts in effect, the busiest at {:.1f} times its fair share.",
-                          where_, by_count.gini, by_count.effective_experts, by_count.load_over_fair),
-              layer.usage, scale));
+    write(
+        prefix + "-usage.svg",
+        plot_usage(fmt::format("Layer {}: how much each of its {} experts is used", number, report_.experts),
+                   fmt::format("{}. Gini {:.3f}, {:.1f} experts in effect, the busiest at {:.1f} times its fair share.",
+                               where_, by_count.gini, by_count.effective_experts, by_count.load_over_fair),
+                   layer.usage, scale));
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by principal components", number);
     map.subtitle = where_;
@@ -90,7 +90,7 @@ class Writer {
     map.points = maps.pca;
     map.experts.resize(map.points.size());
     std::iota(map.experts.begin(), map.experts.end(), 0);
-    write(prefix + "-keys-pca.svg", map_picture(map, layer.usage, scale));
+    write(prefix + "-keys-pca.svg", plot_key_map(map, layer.usage, scale));
     if (maps.tsne) write(prefix + "-keys-tsne.svg", tsne_picture(number, *maps.tsne, layer.usage, scale));
     if (maps.positions.size() > 1) write(prefix + "-movement.svg", movement(map, maps, layer.usage, scale, number));
   }
@@ -109,7 +109,7 @@ class Writer {
     map.notes = tsne_notes(tsne, report_.experts);
     map.points = tsne.result.points;
     map.experts = tsne.experts;
-    return map_picture(map, usage, scale);
+    return plot_key_map(map, usage, scale);
   }
 
   std::string movement(KeyMap map, const LayerMaps& maps, const std::vector<double>& usage, const UsageScale& scale,
@@ -125,7 +125,7 @@ class Writer {
       const std::vector<Point2> places = project(position.keys, maps.movement_plane);
       for (std::size_t e = 0; e < places.size(); ++e) paths[e].push_back(places[e]);
     }
-    return movement_picture(map, paths, usage, scale);
+    return plot_key_movement(map, paths, usage, scale);
   }
 
   const InspectReport& report_;
@@ -153,7 +153,7 @@ std::vector<std::string> tsne_notes(const LayerMaps::Tsne& tsne, int experts) {
 std::vector<std::string> write_inspection(const InspectReport& report, const OpenedRun& run, const std::string& folder,
                                           bool svg) {
   make_folder(folder);
-  remove_half_written_files(folder);
+  remove_temporary_files(folder);
   Writer writer(report, run, folder);
   for (const InspectedLayer& layer : report.layers) {
     writer.tables(layer);

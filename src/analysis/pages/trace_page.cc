@@ -1,5 +1,5 @@
 // The data of the trace page; web/src/view/trace.js draws it.
-#include "analysis/run_header.h"
+#include "analysis/pages/run_header.h"
 #include "analysis/trace.h"
 
 namespace some {

@@ -4,7 +4,7 @@
 namespace some {
 namespace {
 
-nlohmann::json chance_json(const AgainstChance& a, const char* name) {
+nlohmann::json chance_json(const ChanceTest& a, const char* name) {
   return {{name, a.value}, {"shuffled_mean", a.mean}, {"shuffled_deviation", a.deviation}, {"z", a.z}, {"p", a.p}};
 }
 
@@ -47,12 +47,12 @@ nlohmann::json unit_json(const GuildUnit& unit) {
 
 nlohmann::json class_json(const ClassGuilds& one) {
   nlohmann::json out{{"class", name_of(one.word_class)}, {"base", one.base}};
-  const auto expert = [&](const char* name, const std::optional<GivenUnit>& unit) {
+  const auto expert = [&](const char* name, const std::optional<UnitAffinity>& unit) {
     if (!unit) return;
     out[name] = affinity_json(unit->affinity);
     out[name]["expert"] = unit->experts.at(0);
   };
-  const auto set = [&](const char* name, const std::optional<GivenUnit>& unit) {
+  const auto set = [&](const char* name, const std::optional<UnitAffinity>& unit) {
     if (!unit) return;
     out[name] = affinity_json(unit->affinity);
     out[name]["experts"] = unit->experts;

@@ -1,4 +1,4 @@
-#include "analysis/key_charts.h"
+#include "analysis/pages/key_charts.h"
 
 #include <fmt/format.h>
 
@@ -154,14 +154,14 @@ Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int mid
   return {id, "Experts by rank", "A flat line: all alike. A cliff: a clique does the work.", spec};
 }
 
-std::size_t positions_of_a_map(std::int64_t experts, std::size_t points) {
+std::size_t positions_per_map(std::int64_t experts, std::size_t points) {
   const std::size_t shown = std::min<std::size_t>(static_cast<std::size_t>(experts), max_keys_of_a_map);
   return std::clamp<std::size_t>(points / shown, 2, 60);
 }
 
-Chart key_map(Threads& threads, const std::string& id, const std::string& title, const std::string& note,
-              const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
-              const std::optional<TsneMap>& tsne) {
+Chart key_map_chart(Threads& threads, const std::string& id, const std::string& title, const std::string& note,
+                    const std::vector<KeyPositions>& positions, const std::vector<double>& usage,
+                    const std::optional<TsneMap>& tsne) {
   const std::vector<int> experts = tsne ? tsne->experts : experts_shown(usage);
   // One plane for all saved positions, so that the path of a key can be followed.
   Points pooled{0, positions.back().keys.dimensions, {}};

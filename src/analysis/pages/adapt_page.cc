@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "analysis/adapt.h"
-#include "analysis/key_charts.h"
-#include "analysis/run_header.h"
+#include "analysis/pages/key_charts.h"
+#include "analysis/pages/run_header.h"
 
 namespace some {
 namespace {
@@ -119,7 +119,7 @@ std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
       "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",
       run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())), loss_text(report.frozen),
       learnt ? ", the learning keys at " + loss_text(*report.active) : std::string()));
-  add_curves(document, spans_of(report, max_points), learnt);
+  add_curves(document, merge_windows(report, max_points), learnt);
   document.table(losses_table(report));
   if (learnt) document.table(layers_table(report));
   return write_html(document);
