@@ -1,4 +1,4 @@
-"""The random numbers of SoME, to the bit: the frozen expert library, and the control of random routing.
+"""The random numbers of SoME, to the bit: the frozen expert library, and the control of hash routing.
 
 A number is a pure function of (seed, name, n): Philox 4x32-10 with a 64-bit key. Everything here uses only operations that
 IEEE 754 rounds exactly, in a fixed order, so that the program (on CPUs and GPUs) and this file draw the same library.

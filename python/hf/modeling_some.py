@@ -356,7 +356,7 @@ KNOWN = {
     "model.position": ("sinusoidal", "rope"),
     "model.ffn": ("some", "dense", "none"),
     "some.router": ("linear", "mlp"),
-    "some.routing": ("keys", "random"),
+    "some.routing": ("keys", "hash"),
     "some.output_proj": ("none", "linear", "features", "modulated"),
     "some.modulation": ("multiplicative", "additive"),
     "some.temperature": ("fixed", "learned"),

@@ -150,16 +150,16 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
 
 constexpr int widest = 1048576;
 
-struct PageBlock {
+struct FfnBlock {
   Tensor up, down;  // [m, d], [d, m]
 };
 
-std::vector<PageBlock> read_blocks(const OtherModel& model, const Naming& naming) {
-  std::vector<PageBlock> blocks;
+std::vector<FfnBlock> read_blocks(const OtherModel& model, const Naming& naming) {
+  std::vector<FfnBlock> blocks;
   for (int i = 0; model.has(numbered(naming.up, i)); ++i) {
     blocks.push_back({model.matrix(numbered(naming.up, i), naming.inputs_first),
                       model.matrix(numbered(naming.down, i), naming.inputs_first)});
-    const PageBlock& own = blocks.back();
+    const FfnBlock& own = blocks.back();
     for (const std::int64_t size : own.up.shape().dims()) {
       if (size < 1 || size > widest)
         bad_input(Code::tensor_shape, "{}: {} has the shape {}; wants sizes from 1 to {}", model.words(),
@@ -209,7 +209,7 @@ void multiply(const float* a, const float* b, int rows, int inner, int cols, flo
 ImportedLibrary import_library(const LibraryImport& options) {
   const OtherModel model(options.models);
   const Naming naming = find_naming(model, options.pattern);
-  const std::vector<PageBlock> blocks = read_blocks(model, naming);
+  const std::vector<FfnBlock> blocks = read_blocks(model, naming);
   ImportedLibrary result;
   result.blocks = static_cast<int>(blocks.size());
   result.hidden = static_cast<int>(blocks[0].up.dim(0));
@@ -253,7 +253,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
     // blocks.
     const int first = static_cast<int>(static_cast<std::int64_t>(l) * result.blocks / about.layers);
     parallel_for(*options.host.threads, about.experts, [&](std::int64_t e) {
-      const PageBlock& block = blocks[static_cast<std::size_t>((first + e / result.pieces) % result.blocks)];
+      const FfnBlock& block = blocks[static_cast<std::size_t>((first + e / result.pieces) % result.blocks)];
       const std::int64_t unit = e % result.pieces * f;
       const float* up = block.up.data<float>() + unit * width;  // f rows of the block
       std::vector<float> down(static_cast<std::size_t>(width) * f);

@@ -7,7 +7,7 @@ namespace some {
 void CausalConv::settings(SettingList<ModelConfig>& list) {
   list.integer(
       "conv", &ModelConfig::conv, 0, 64,
-      "Tokens before its own whose states a feed-forward block adds to what it reads, with trained factors from 0.");
+      "Taps of the short causal depthwise convolution before each feed-forward block, initialized to 0; 0 = none.");
 }
 
 void CausalConv::check(const ModelConfig& config) {

@@ -8,13 +8,14 @@ namespace some {
 void ExpertFfn::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.boolean("input_proj", &ModelConfig::input_proj,
-               "A trained map before the experts, which the router does not see; the identity at first.");
+               "Trained input projection of the experts, initialized to the identity; the router does not use it.");
   list.choice("output_proj", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
-              "A trained map after the experts' sum (linear), in place of their second matrices (features), or after a "
-              "trained hidden layer that the experts modulate (modulated).");
+              "Trained output projection: after the sum of the experts (linear), instead of their second matrices "
+              "(features), or after a trained hidden layer that the experts modulate (modulated).");
   list.role = SettingRole::run;  // only where a run begins
-  list.choice("output_proj_init", &ModelConfig::output_proj_init, {"default", "zero"},
-              "First values of the readout: the identity (linear) or drawn (features), or 0: the layer begins silent.");
+  list.choice(
+      "output_proj_init", &ModelConfig::output_proj_init, {"default", "zero"},
+      "Initialization of the output projection: the identity (linear) or random (features, modulated), or zero.");
 }
 
 void ExpertFfn::check(const ModelConfig& config) {

@@ -22,7 +22,7 @@ using LayerObserver = std::function<void(int layer, const RouterTape& tape)>;
 
 // What the caller of an evaluation or of generation is shown besides its result.
 struct ForwardObserver {
-  LayerObserver layer;       // may be empty
+  LayerObserver layer{};     // may be empty
   Tensor* states = nullptr;  // becomes what enters the head, [T, d] compute; may be null
 };
 

@@ -10,17 +10,18 @@ void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.choice(
       "modulation", &ModelConfig::modulation, {"multiplicative", "additive"},
-      "With output_proj = \"modulated\": experts multiply the hidden layer behind its GELU, or add to it inside.");
-  list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on what the experts say there.")
-      .above_low = true;
+      "With output_proj = \"modulated\": experts scale the hidden layer after its GELU, or add to it before the GELU.");
+  list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on the modulation.").above_low =
+      true;
   list.role = SettingRole::run;  // only where a run begins
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
-              "First value of the trained gains there, one for each expert and hidden unit.");
+              "Initial value of the trained gains, one per expert and hidden unit.");
   list.role = SettingRole::model;
-  list.integer("token_shift", &ModelConfig::token_shift, 0, 64,
-               "Expert e hears the state 1 + e mod listen tokens before there; 0: all hear the token's own.");
+  list.integer(
+      "token_shift", &ModelConfig::token_shift, 0, 64,
+      "Token shift: expert e reads the hidden state 1 + e mod token_shift tokens earlier; 0 = the current token.");
   list.boolean("use_library", &ModelConfig::use_library,
-               "Whether experts have matrices there; without them the gains are all there is (a control).");
+               "Whether modulating experts have matrices; false leaves only their gains (a control).");
 }
 
 void ModulatedFfn::check(const ModelConfig& config) {

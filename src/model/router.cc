@@ -29,7 +29,7 @@ void Router::settings(SettingList<ModelConfig>& list) {
 void Router::gate_settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
-              "Temperature of the gates: given below, or one learnt number a layer.");
+              "Temperature of the gates: fixed (below), or one trained number per layer.");
   list.role = SettingRole::training_stage;
   list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =
       true;

@@ -40,15 +40,15 @@ SOME_OP(void, route_forward,
 
 // Arguments and results from the query network's output to the gates. Tensors as in query_forward and route_forward.
 struct QueryRoute {
-  Tensor raw;
+  Tensor raw{};
   const Tensor* previous = nullptr;
   double ground = 0;
-  Tensor keys;
+  Tensor keys{};
   const Tensor* bias = nullptr;
   const Tensor* log_temperature = nullptr;  // unless null, temperature is set to its exponential
   bool choice_given = false;
   // Results.
-  Tensor query, norms, temperature;
+  Tensor query{}, norms{}, temperature{};
   Routing& routing;
 };
 // Fuses query_forward and route_forward. May allocate routing.counts from the context's arena.

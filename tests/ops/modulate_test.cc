@@ -12,7 +12,7 @@ struct ModulateShape {
   std::int64_t tokens, d, f;
   int experts, k;
   int token_shift = 0;
-  bool inside = false, library = true, learning = false;
+  bool additive = false, library = true, learning = false;
   int used = 0;  // number of experts that are ever chosen; 0: all
 };
 
@@ -65,7 +65,7 @@ OpCase modulate_case(ModulateShape s) {
     m.plan = make_dispatch(ctx, m.routing.indices, s.experts);
     m.gains = lab.param(in.at("gains"), in.at("dgains0"));
     m.scale = scale;
-    m.additive = s.inside;
+    m.additive = s.additive;
     Tensor pre = s.library ? lab.new_compute({s.tokens * s.k, s.f}) : Tensor(), h = lab.new_compute({s.tokens, s.f});
     modulate_forward(ctx, m, pre, h);
     Tensor dh = lab.compute(in.at("dh")), dhidden = lab.new_compute({s.tokens, s.f}), dx = lab.compute(in.at("dx0")),

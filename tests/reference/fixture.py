@@ -11,6 +11,11 @@ import memory
 import tape
 import training
 
+# Names of version 0.2 in fixtures that were written then (src/core/old_names.cc has the same table for the program).
+OLD_NAMES = {"look_back": "conv", "readin": "input_proj", "readout": "output_proj", "readout_init": "output_proj_init",
+             "listen": "token_shift"}
+OLD_VALUES = {("routing", "random"): "hash", ("modulation", "factor"): "multiplicative",
+              ("modulation", "inside"): "additive"}
 TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
 
@@ -25,7 +30,14 @@ def read(path):
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
         part = data[8 + size + begin:8 + size + end]
+        name = ".".join(OLD_NAMES.get(word, word) for word in name.split("."))
         tensors[name] = np.frombuffer(part, TYPES[entry["dtype"]]).reshape(entry["shape"])
+    if "config" in metadata:
+        config = {OLD_NAMES.get(name, name): value for name, value in json.loads(metadata["config"]).items()}
+        for (name, old), value in OLD_VALUES.items():
+            if config.get(name) == old:
+                config[name] = value
+        metadata["config"] = json.dumps(config)
     return tensors, metadata
 
 

@@ -92,7 +92,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
     top_k = top_k or config["top_k"]
     out.query = queries(config, p, x, below)
     scores = out.query @ keys.T
-    if config.get("routing", "keys") == "random":
+    if config.get("routing", "keys") == "hash":
         chosen = {t: streams.random_experts(config.get("library_seed", 0), layer, int(t), len(keys), top_k)
                   for t in set(tokens)}
         out.indices, out.margin = np.array([chosen[t] for t in tokens]), float("inf")

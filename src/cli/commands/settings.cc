@@ -87,10 +87,10 @@ void run(const KeysFlags& options) {
     }
     fmt::print("{}\n{}", key->full_name(), wrapped(key->meaning, table_columns(), "    "));
   }
-  if (options.json) print_json({{"keys", list}});
+  if (options.json) print_json({{"settings", list}});
 }
 
-void set_up_keys(Command& command) {
+void set_up_settings(Command& command) {
   auto options = std::make_shared<KeysFlags>();
   command.add_option("PATTERN", options->pattern,
                      "part of a name or meaning, or a name with * in it (default: all keys)");
@@ -105,12 +105,12 @@ CommandSpec settings_command() {
   return {
       .name = "settings",
       .group = CommandGroup::find_things,
-      .summary = "what a recipe can say: keys, their meaning, range and default",
-      .examples = {{"keys top_k", ""},
-                   {"keys 'data.*'", "all keys of one table"},
-                   {"keys --recipe tiny", "with its values"}},
-      .json = "the keys",
-      .set_up = set_up_keys,
+      .summary = "settings of a recipe: meaning, range, default",
+      .examples = {{"settings top_k", ""},
+                   {"settings 'data.*'", "all keys of one table"},
+                   {"settings --recipe tiny", "with its values"}},
+      .json = "the settings",
+      .set_up = set_up_settings,
   };
 }
 

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(threads)
   if (!group.collect(together, t, positions, [&](int other) { return assigned_slots[other] == home; })) return;
   for (int c = threadIdx.x; c < d; c += threads) {
     float& key = draft.keys[static_cast<std::int64_t>(home) * d + c];
-    key = group.all_reduce_sum(key, [&](int other) { return queries[static_cast<std::int64_t>(other) * d + c]; });
+    key = group.sum(key, [&](int other) { return queries[static_cast<std::int64_t>(other) * d + c]; });
   }
   if (threadIdx.x != 0) return;
   const auto entries = draft.entries_of(home);

@@ -94,9 +94,9 @@ __device__ void inherit(const Lesson& lesson, const EvictedSlots& evicted, int j
   if (!group.collect(together, j, lesson.positions, [&](int other) { return evicted.merge_target_of(other) == heir; }))
     return;
   const float inertia = lesson.counts[heir];
-  const float total = group.all_reduce_sum(inertia, [&](int other) { return evicted.counts[other]; });
+  const float total = group.sum(inertia, [&](int other) { return evicted.counts[other]; });
   move_key(lesson, heir, inertia, total, partial, [&](int c) {
-    return group.all_reduce_sum(
+    return group.sum(
         0.0f,
         [&](int other) {
           return make_float2(evicted.counts[other], evicted.keys[static_cast<std::int64_t>(other) * d + c]);
@@ -115,7 +115,7 @@ __device__ void inherit(const Lesson& lesson, const EvictedSlots& evicted, int j
   const float count = entries.total();
   if (threadIdx.x != 0) return;
   lesson.counts[heir] = count;
-  lesson.usage[heir] = group.all_reduce_sum(lesson.usage[heir], [&](int other) { return evicted.usage[other]; });
+  lesson.usage[heir] = group.sum(lesson.usage[heir], [&](int other) { return evicted.usage[other]; });
 }
 
 // One block per position: the j-th miss is inserted into the j-th slot of `order`.

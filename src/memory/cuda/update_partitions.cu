@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
   if (!group.collect(together, t, positions, [&](int other) { return part_of(other) == part; })) return;
   for (int c = threadIdx.x; c < d; c += threads)
     centres[static_cast<std::int64_t>(part) * d + c] +=
-        group.all_reduce_sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
+        group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
 }
 
 // One block per partition counts its non-empty slots.

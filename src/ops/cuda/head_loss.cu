@@ -25,22 +25,22 @@ __device__ __forceinline__ float exp_for(float x) {
 }
 
 __device__ __forceinline__ Softmax merge(Softmax a, Softmax b) {
-  const float highest = fmaxf(a.all_reduce_max, b.all_reduce_max);
+  const float highest = fmaxf(a.highest, b.highest);
   // If both parts are empty, exp(-inf + inf) would be NaN.
   if (highest == -INFINITY) return {highest, 0.0f};
-  return {highest, a.sum * expf(a.all_reduce_max - highest) + b.sum * expf(b.all_reduce_max - highest)};
+  return {highest, a.sum * expf(a.highest - highest) + b.sum * expf(b.highest - highest)};
 }
 
 // Returns the merged softmax sums of a warp's lanes: first the largest value, so that one exponential rescales each
 // lane's sum.
 template <int LANES>
 __device__ __forceinline__ Softmax warp_merge(Softmax mine) {
-  float highest = mine.all_reduce_max;
+  float highest = mine.highest;
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2)
     highest = fmaxf(highest, __shfl_xor_sync(full_warp, highest, offset));
   // If both parts are empty, exp(-inf + inf) would be NaN.
-  float sum = highest == -INFINITY ? 0.0f : mine.sum * expf(mine.all_reduce_max - highest);
+  float sum = highest == -INFINITY ? 0.0f : mine.sum * expf(mine.highest - highest);
 #pragma unroll
   for (int offset = LANES / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(full_warp, sum, offset);
   return {highest, sum};
@@ -126,9 +126,9 @@ __global__ void __launch_bounds__(threads, 2)
     const Softmax all = block_merge({highest, sum}, shared[turn]);
     turn ^= 1;  // the two halves alternate: a warp may arrive here again before the slowest warp has read
     if (target / WIDTH % threads == static_cast<int>(threadIdx.x))
-      nll[row] = logf(all.sum) + all.all_reduce_max - wanted;
+      nll[row] = logf(all.sum) + all.highest - wanted;
     if constexpr (GRADIENT) {
-      const float factor = scale / all.sum * expf(shift - all.all_reduce_max);
+      const float factor = scale / all.sum * expf(shift - all.highest);
 #pragma unroll
       for (int p = 0; p < PARTS; ++p) {
         const int column = (p * threads + threadIdx.x) * WIDTH;
@@ -175,10 +175,10 @@ __global__ void __launch_bounds__(threads)
   for (int column = threadIdx.x; column < vocabulary; column += threads)
     mine = merge(mine, {to_f32(line[column]), 1.0f});
   const Softmax all = block_merge(mine, shared);
-  if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.all_reduce_max - wanted;
+  if (threadIdx.x == 0) nll[row] = logf(all.sum) + all.highest - wanted;
   if (!gradient) return;
   for (int column = threadIdx.x; column < vocabulary; column += threads) {
-    const float p = exp_for<T>(to_f32(line[column]) - all.all_reduce_max) / all.sum;
+    const float p = exp_for<T>(to_f32(line[column]) - all.highest) / all.sum;
     line[column] = from_f32<T>((p - (column == target ? 1.0f : 0.0f)) * scale);
   }
 }

@@ -1,0 +1,2 @@
+some_room(low)
+some_room(high USES low)

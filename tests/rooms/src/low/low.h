@@ -1,0 +1,3 @@
+// tests/rooms: what scripts/check-rooms must refuse.
+#pragma once
+#include "high/high.h"
