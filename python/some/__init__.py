@@ -65,7 +65,7 @@ class Trainer:
     """A run in training, which holds its folder for itself until it is closed (also by `with`).
 
     run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as wanted,
-    evaluate() and save() when wanted, or do_what_is_due() after each step for what the recipe wants then. However they are
+    evaluate() and save() when wanted, or run_scheduled() after each step for what the recipe wants then. However they are
     called, a run that is stopped and resumed computes what one without a stop computes, to the bit.
 
     recipe: a name, a path or a dict of tables; settings: a dict of tables on top of it. from_run: begin with the weights and
@@ -102,9 +102,9 @@ class Trainer:
         """Makes steps, no more than the recipe gives; returns the loss of the last one."""
         return self._native.step(count)
 
-    def do_what_is_due(self):
+    def run_scheduled(self):
         """What the recipe wants after the step just made: an evaluation, the end of an epoch, a checkpoint."""
-        self._native.do_what_is_due()
+        self._native.run_scheduled()
 
     def evaluate(self):
         """On the validation text, and into metrics.jsonl."""

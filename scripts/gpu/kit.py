@@ -8,7 +8,6 @@ off leaves all that was known by then:
     seeds.json     those of every training run, epoch by epoch
     details.log    what the programs said, each line behind the program's name
 """
-import ctypes
 import hashlib
 import json
 import os
@@ -255,10 +254,8 @@ class Session:
         for program in (self.pack / "bin").iterdir():
             said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
             missing |= set(re.findall(r"^\s*(\S+) => not found", said, re.M))
-            # cuBLASLt is loaded by the program itself, which ldd does not see.
-            missing |= {name.decode() for name in re.findall(rb"libcublasLt\.so\.\d+", program.read_bytes())
-                        if not can_load(name.decode())}
-        folders = []
+        # The program loads cuBLASLt itself, which ldd does not see, and reports if it is not there.
+        folders = [str(folder) for folder in program_folders() if any(folder.glob("libcublasLt.so.*"))][:1]
         for name in sorted(missing):
             found = next((folder for folder in program_folders() if (folder / name).exists()), None)
             if found is None and not name.startswith("libnccl"):  # a test of NCCL then skips and says so
@@ -268,15 +265,6 @@ class Session:
         if folders:
             known = [self.environment["LD_LIBRARY_PATH"]] if self.environment.get("LD_LIBRARY_PATH") else []
             self.environment["LD_LIBRARY_PATH"] = ":".join(dict.fromkeys(folders + known))
-
-
-def can_load(library):
-    """True if this process's search path leads to the library."""
-    try:
-        ctypes.CDLL(library)
-        return True
-    except OSError:
-        return False
 
 
 class Details:

@@ -18,19 +18,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double unlimited = std::numeric_limits<double>::infinity();
+constexpr double no_limit = std::numeric_limits<double>::infinity();
 
-// Returns the number in a file of the kernel; unlimited if the file does not exist or contains "max".
+// Returns the number in a file of the kernel; no_limit if the file does not exist or contains "max".
 double number_in(const fs::path& path) {
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return unlimited;
+  if (!fs::is_regular_file(path, ignored)) return no_limit;
   try {
     const std::string text = read_file(path.string());
-    double value = unlimited;
+    double value = no_limit;
     std::from_chars(text.data(), text.data() + text.size(), value);
     return value;
   } catch (const Error&) {
-    return unlimited;
+    return no_limit;
   }
 }
 
@@ -64,7 +64,7 @@ double control_group_limit() {
 
 double memory_limit() {
   const double pages = static_cast<double>(sysconf(_SC_PHYS_PAGES));
-  double limit = pages > 0 ? pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) : unlimited;
+  double limit = pages > 0 ? pages * static_cast<double>(sysconf(_SC_PAGE_SIZE)) : no_limit;
   rlimit address_space{};
   if (getrlimit(RLIMIT_AS, &address_space) == 0 && address_space.rlim_cur != RLIM_INFINITY)
     limit = std::min(limit, static_cast<double>(address_space.rlim_cur));

@@ -56,7 +56,7 @@ class LossNotFinite : public Error {
 };
 
 // Returns loss and measures. Throws LossNotFinite if the loss is not finite. The ranks of the model's context share the
-// batches; each rank gets the result, bit-identical to that of a single rank.
+// batches; each rank receives the result, bit-identical to that of a single rank.
 Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& options);
 
 }  // namespace some

@@ -102,8 +102,9 @@ inline std::int32_t slot_of_assignment(std::int32_t assignment) { return assignm
 static_assert(max_slots <= evicted_flag);
 
 // One update, of at most max_window positions. Positions near a key of their token move that key. The others are
-// inserted into the least used slots; what these held is merged into their nearest neighbors. places: i64 [T], packed;
-// assignments: i32 [T], overwritten. Advances store.reach. Finally splits full partitions, which renumbers slots.
+// inserted into the least used slots, whose content is merged into their nearest neighbors (with settings.inherit) or
+// dropped. places: i64 [T], packed; assignments: i32 [T], overwritten. Advances store.reach. Finally splits full
+// partitions, which renumbers slots.
 SOME_OP(void, learn,
         (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
          const Tensor& places, const Matches& found, Store& store, Tensor& assignments),

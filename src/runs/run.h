@@ -65,8 +65,8 @@ bool run_is_finished(const std::string& folder);
 
 // Returns the context that a recipe specifies.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Host& host);
-// The same for several ranks. Ranks on one machine divide its cores, and take its GPUs alternately if the recipe names
-// none.
+// The same for several ranks. Ranks on one machine divide its cores, and are assigned its GPUs round-robin if the
+// recipe names none.
 std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log, const Group& group,
                                         const Group& sharing);
 // Returns the group of ranks that share the experts with this one: train.expert_ranks consecutive ranks.

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t mean_tokens = 16384;
 constexpr double seconds_between_saves = 60;
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
+double elapsed_seconds(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -122,7 +122,7 @@ TrainingMemoryReport build_training_memory(OpenedRun& run, const TrainingMemoryO
       learn_text(*run.model, memory, "the training text", tokens, std::ssize(tokens), [&](auto, auto) {
         if (options.progress)
           options.progress("the training text", memory.history.back().reading.end, std::ssize(tokens));
-        if (seconds_since(saved) > seconds_between_saves) {
+        if (elapsed_seconds(saved) > seconds_between_saves) {
           keeper.save(memory);
           saved = std::chrono::steady_clock::now();
         }
@@ -136,7 +136,7 @@ TrainingMemoryReport build_training_memory(OpenedRun& run, const TrainingMemoryO
   report.tokens = read;
   report.slots = memory.settings.slots;
   report.slots_in_use = slots_in_use(memory);
-  report.seconds = seconds_since(start);
+  report.seconds = elapsed_seconds(start);
   report.stopped = stopped;
   if (stopped || !options.evaluate) return report;
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);

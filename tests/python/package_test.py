@@ -134,7 +134,7 @@ class PackageTest(unittest.TestCase):
             before = trainer.keys(0)
             while trainer.steps < trainer.total_steps:
                 trainer.step()
-                trainer.do_what_is_due()
+                trainer.run_scheduled()
             self.assertGreater(abs(trainer.keys(0) - before).max(), 0)
             self.assertEqual(trainer.recipe["train"]["max_steps"], 4)
             trainer.save()

@@ -126,8 +126,9 @@ TEST(Safetensors, EveryFlippedBitIsFound) {
       put(i, static_cast<char>(whole[i] ^ (1 << bit)));
       const auto fault = fault_of(path);
       EXPECT_TRUE(fault) << "bit " << bit << " of byte " << i;
-      if (i >= data)
+      if (i >= data) {
         EXPECT_TRUE(is_error(fault, Code::tensor_damaged, {path, i < data + second.bytes() ? "second" : "first"}));
+      }
     }
     put(i, whole[i]);
   }

@@ -129,7 +129,9 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
     write_safetensors(path, tensors, {{"kind", "keys"}, {"config", config}});
     const auto error = error_in([&] { verify_fixture(path, {{}, Precision::f64, {}}); });
     EXPECT_TRUE(is_bad_input(error, code, values)) << config << " " << changed;
-    if (error) EXPECT_NE(std::string(error->what()).find(path), std::string::npos) << error->what();
+    if (error) {
+      EXPECT_NE(std::string(error->what()).find(path), std::string::npos) << error->what();
+    }
   };
   const std::string good = R"({"experts": 2, "d_model": 2, "top_k": 2})";
   refused(good, "", {}, Code::tensor_not_found, {path, "expect.0.keys"});  // whole but for what must come out

@@ -201,7 +201,7 @@ void add_trainer(py::module_& module) {
       .def_property_readonly("gradient_norm", &PyTrainer::gradient_norm)
       .def_property_readonly("recipe", &PyTrainer::recipe)
       .def("step", &PyTrainer::step, arg("count"))
-      .def("do_what_is_due", &PyTrainer::run_scheduled)
+      .def("run_scheduled", &PyTrainer::run_scheduled)
       .def("save", &PyTrainer::save)
       .def("evaluate", &PyTrainer::evaluate)
       .def("run", &PyTrainer::run)

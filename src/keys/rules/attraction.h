@@ -1,4 +1,4 @@
-// Attraction of a key by the queries that chose it (spec 4.3), slot by slot: alpha.
+// Attracts each key to the queries that chose it (spec 4.3), one top-k rank after another: alpha.
 #pragma once
 
 #include "keys/rules/rule.h"

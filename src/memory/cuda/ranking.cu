@@ -152,8 +152,8 @@ __device__ __forceinline__ void copy_evicted(const Lesson& lesson, const Evicted
 }
 #endif
 
-// Raises legacy.nearest to the nearest slot below `slots` that is not closed, for each evicted slot. The first `tiles`
-// blocks of each row do this; the blocks after them, if any, copy the content. halves: of the keys.
+// Raises the packed `nearest` to the nearest slot below `slots` that is not closed, for each evicted slot. The first
+// `tiles` blocks of each row do this; the blocks after them, if any, copy the content. halves: of the keys.
 __global__ void __launch_bounds__(LeftTile::threads)
     merge_targets_by_product_kernel(Lesson lesson, EvictedSlots evicted, Ranked ranked, const __half* halves, int slots,
                                     int tiles) {

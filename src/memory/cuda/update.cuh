@@ -141,7 +141,7 @@ struct Ranked {
   std::int32_t candidates;
 };
 constexpr std::int64_t max_ranked = 8192;
-// Fills the slots of `legacy`, if it has room, but not their content. The result is in the arena.
+// Fills the slot numbers of the evicted slots, if given room, but not their content. The result is in the arena.
 Ranked apply_matches_and_rank(Context& ctx, const Lesson& lesson, const EvictedSlots& evicted, std::int32_t candidates);
 
 // Finds merge targets with one product over all keys; requires that slots can hold several tokens, so that any slot may

@@ -125,8 +125,7 @@ __global__ void __launch_bounds__(threads, 2)
     }
     const Softmax all = block_merge({highest, sum}, shared[turn]);
     turn ^= 1;  // the two halves alternate: a warp may arrive here again before the slowest warp has read
-    if (target / WIDTH % threads == static_cast<int>(threadIdx.x))
-      nll[row] = logf(all.sum) + all.highest - wanted;
+    if (target / WIDTH % threads == static_cast<int>(threadIdx.x)) nll[row] = logf(all.sum) + all.highest - wanted;
     if constexpr (GRADIENT) {
       const float factor = scale / all.sum * expf(shift - all.highest);
 #pragma unroll
