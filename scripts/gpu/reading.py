@@ -73,9 +73,9 @@ def read_pairs(session, run, tokens, text):
 
 
 def compare(session):
-    """Every way of learning in use, three seeds of pays, on other text and on built-in recipes."""
+    """Every way of learning in use, three seeds of mod-shift, on other text and on built-in recipes."""
     tokens = 600 if session.rehearse else 40_000
-    runs = trained(session, [Run(f"pays-{seed}", "mod-shift", seed) for seed in range(3)])
+    runs = trained(session, [Run(f"mod-shift-{seed}", "mod-shift", seed) for seed in range(3)])
     for label, text in (("shakespeare", session.other_text), ("recipes", "builtin:recipes")):
         if label == "shakespeare" and not session.other_text.exists():
             session.note("compare shakespeare: did not come along")

@@ -14,10 +14,10 @@ namespace {
 RecallRow read_once(Model& model, Memory* memory, const std::vector<std::int32_t>& tokens, std::int64_t end,
                     std::int64_t window, std::optional<std::int32_t> border, std::vector<std::int32_t>* nearest) {
   RecallRow out;
-  const ReadSpan span_read{0, 1, end, window, windows_at_once(model.context(), model.config())};
+  const ReadSpan span{0, 1, end, window, windows_at_once(model.context(), model.config())};
   const auto start = std::chrono::steady_clock::now();
   MemoryReader(model, memory, false, border)
-      .read(tokens, span_read, [&](std::span<const WindowResult> windows, std::span<const SlotAssignment> assignments) {
+      .read(tokens, span, [&](std::span<const WindowResult> windows, std::span<const SlotAssignment> assignments) {
         for (const WindowResult& one : windows) out.loss += one.mixed;
         for (const SlotAssignment& assignment : assignments) {
           if (nearest != nullptr) nearest->push_back(assignment.slot);

@@ -72,9 +72,9 @@ std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets) 
   const Stretches stretches(points.front().x, points.back().x, buckets);
   std::vector<XY> out{points.front()};
   for (std::size_t begin = 1; begin + 1 < points.size();) {
-    const std::size_t span_read = stretches.of(points[begin].x);
+    const std::size_t stretch = stretches.of(points[begin].x);
     std::size_t low = begin, high = begin, end = begin;
-    for (; end + 1 < points.size() && stretches.of(points[end].x) == span_read; ++end) {
+    for (; end + 1 < points.size() && stretches.of(points[end].x) == stretch; ++end) {
       if (points[end].y < points[low].y) low = end;
       if (points[end].y > points[high].y) high = end;
     }

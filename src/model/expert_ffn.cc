@@ -20,7 +20,8 @@ void ExpertFfn::settings(SettingList<ModelConfig>& list) {
 
 void ExpertFfn::check(const ModelConfig& config) {
   if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
-    bad_input(Code::setting_conflict, "{} = \"zero\": there is no readout; give some.output_proj, or leave it out",
+    bad_input(Code::setting_conflict,
+              "{} = \"zero\": some.output_proj is \"none\"; set it to \"linear\" or \"features\", or leave this out",
               "some.output_proj_init");
 }
 

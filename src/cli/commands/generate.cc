@@ -103,12 +103,12 @@ void run(GenerateFlags options) {
   const auto started = std::chrono::steady_clock::now();
   std::vector<Generated> generated;
   // When keys adapt, all texts are generated in one batch.
-  const std::size_t together = options.adapt ? prompts.size() : max_at_once;
-  for (std::size_t first = 0; first < prompts.size(); first += together) {
+  const std::size_t batch = options.adapt ? prompts.size() : max_at_once;
+  for (std::size_t first = 0; first < prompts.size(); first += batch) {
     options.generate.first = first;
     const std::vector<std::string> some(
         prompts.begin() + static_cast<std::ptrdiff_t>(first),
-        prompts.begin() + static_cast<std::ptrdiff_t>(std::min(prompts.size(), first + together)));
+        prompts.begin() + static_cast<std::ptrdiff_t>(std::min(prompts.size(), first + batch)));
     auto texts = generate(*run.model, run.tokenizer, some, options.generate, [&](std::size_t, TokenId token) {
       if (!streamed) return;
       if (!begun) fmt::print("{}", prompts[0]);
