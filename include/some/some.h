@@ -91,7 +91,7 @@ class Run {
   WrittenText generate(const std::string& prompt, const WriteOptions& options = {});
   // Evaluates on the validation text of the run, or on a file, a folder or "builtin:DOMAIN"; at most `documents`
   // documents (0: all).
-  MeasuredLoss evaluate(const std::string& data = "", std::int64_t documents = 0);
+  MeasuredLoss evaluate(const std::string& data = "", std::int64_t max_documents = 0);
 
  private:
   struct Inside;

@@ -89,7 +89,7 @@ def compare(session):
             if not one.fine or report is None:
                 session.note(f"compare {label}, {run.name}: {one.said()}")
                 continue
-            for way in report["ways"]:
+            for way in report["methods"]:
                 short = {key: value for key, value in way.items() if key != "windows"}
                 ways.setdefault(way["name"], []).append(short)
                 session.record("compare", label, run.name, way["name"], short)

@@ -15,7 +15,7 @@ SEEDS = ROOT / "scripts/gpu-seeds.txt"
 # A rehearsal's model and text. Keys that a recipe has no use for do no harm in it.
 TINY_MODEL = ["model.d_model=32", "model.layers=2", "model.heads=2", "model.seq_len=64", "some.experts=8",
               "some.d_ffn=32", "some.top_k=2", "train.batch=8"]
-TINY_RUN = TINY_MODEL + ["data.train_stories=300", "data.valid_stories=40", "data.vocab=600", "train.epochs=2",
+TINY_RUN = TINY_MODEL + ["data.train_documents=300", "data.valid_documents=40", "data.vocab=600", "train.epochs=2",
                          "train.warmup_steps=0"]
 
 

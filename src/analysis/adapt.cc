@@ -45,34 +45,34 @@ TokenData data_of(std::span<const Piece> pieces) {
 
 struct NewText {
   std::vector<Piece> stream, held_out;
-  std::int64_t stories = 0;
+  std::int64_t documents = 0;
 };
 
 NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (options.data.empty())
     bad_input(Code::argument_missing, "say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
-  if (options.stories < 0)
-    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--stories", options.stories);
+  if (options.max_documents < 0)
+    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", options.max_documents);
   const TokenData data =
-      load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.stories, run.paths.cache());
+      load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.max_documents, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
   if (seq_len < 2)
     bad_input(Code::model_unsuitable,
               "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
   NewText text;
-  text.stories = data.stories();
+  text.documents = data.documents();
   const TokenId unknown = run.tokenizer.unk_id(), eos = run.tokenizer.eos_id();
   bool known = false;
-  for (std::int64_t i = 0; i < data.stories() && !known; ++i) {
+  for (std::int64_t i = 0; i < data.documents() && !known; ++i) {
     for (const std::int32_t id : data.ids(i)) known = known || (id != unknown && id != eos);
   }
   if (!known)
     bad_input(Code::data_nothing_to_predict,
               "{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
-  if (data.stories() > 1) {
-    const std::int64_t held = std::max<std::int64_t>(1, data.stories() / 5);
-    for (std::int64_t i = 0; i < data.stories(); ++i)
-      split_document(data.ids(i), data.bytes(i), seq_len, i < data.stories() - held ? text.stream : text.held_out);
+  if (data.documents() > 1) {
+    const std::int64_t held = std::max<std::int64_t>(1, data.documents() / 5);
+    for (std::int64_t i = 0; i < data.documents(); ++i)
+      split_document(data.ids(i), data.bytes(i), seq_len, i < data.documents() - held ? text.stream : text.held_out);
   } else {
     // Single document: its last fifth is held out.
     const std::vector<std::int32_t> all_ids = data.ids(0);
@@ -249,7 +249,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   std::int64_t total = 0;
   for (const Piece& piece : text.stream) total += static_cast<std::int64_t>(piece.ids.size()) - 1;
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
-  how.stories = options.eval_stories;
+  how.max_documents = options.max_eval_documents;
   const auto tell = [&](const char* what, std::int64_t done) {
     if (options.progress) options.progress(what, done, total);
   };
@@ -262,7 +262,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   report.window_tokens = options.window;
   if (options.window == 0) report.window_pieces = run.recipe.train.batch;
   report.uniform_loss = std::log(static_cast<double>(run.recipe.model.vocab));
-  report.stories = text.stories;
+  report.documents = text.documents;
   report.tokens = total;
   report.pieces = std::ssize(text.stream);
   report.held_out_pieces = std::ssize(text.held_out);

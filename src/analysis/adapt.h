@@ -20,8 +20,8 @@ struct AdaptOptions {
   std::string rules;                // subset of "alpha,beta,delta"; empty: as the run was trained
   bool frozen = false;              // read only with the frozen control
   std::int64_t window = 0;          // tokens per update; 0: one update per batch of train.batch pieces
-  std::int64_t stories = 500;       // documents of the new text, stream and held-out part together; 0: all
-  std::int64_t eval_stories = 200;  // documents of each data set evaluated before and after; 0: all
+  std::int64_t max_documents = 500;       // documents of the new text, stream and held-out part together; 0: all
+  std::int64_t max_eval_documents = 200;  // documents of each data set evaluated before and after; 0: all
   std::string out;                  // new run folder for the adapted model; empty: not saved
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
@@ -57,7 +57,7 @@ struct AdaptReport {
   std::int64_t window_tokens = 0;  // 0: windows of train.batch pieces
   std::int64_t window_pieces = 0;
   double uniform_loss = 0;  // loss of guessing: uniform distribution over the vocabulary
-  std::int64_t stories = 0, tokens = 0, pieces = 0, held_out_pieces = 0, longest_piece = 0;
+  std::int64_t documents = 0, tokens = 0, pieces = 0, held_out_pieces = 0, longest_piece = 0;
   BeforeAfter original, held_out;  // the run's validation text; the part of the new text that is not in the stream
   StreamReading frozen;            // the frozen control
   bool keys_identical = false;     // true if the control's keys are bit-identical afterwards

@@ -4,8 +4,8 @@
 
 namespace some {
 
-AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t stories) {
-  if (stories < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--stories", stories);
+AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t max_documents) {
+  if (max_documents < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", max_documents);
   AnalysisText out;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
@@ -13,10 +13,10 @@ AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source,
     out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).valid;
     out.source = "the run's validation text";
   } else {
-    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, stories, run.paths.read_only_cache());
+    out.data = load_tokens(*run.ctx, source, config, run.tokenizer, max_documents, run.paths.read_only_cache());
     out.source = source;
   }
-  out.stories = stories > 0 ? std::min(stories, out.data.stories()) : out.data.stories();
+  out.documents = max_documents > 0 ? std::min(max_documents, out.data.documents()) : out.data.documents();
   return out;
 }
 
@@ -35,7 +35,7 @@ void require_layer(const ModelConfig& config, int layer) {
 Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();
-  const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::training, options.stories);
+  const SequenceList sequences(data, config.seq_len, options.long_documents, Reading::training, options.max_documents);
   BatchOptions batch_options;
   batch_options.seq_len = config.seq_len;
   batch_options.pad_id = options.pad_id;
@@ -72,7 +72,7 @@ Choices collect_assignments(Model& model, const TokenData& data, const CollectOp
         out.tokens.push_back(batch.tokens[t]);
         out.next.push_back(batch.targets[t]);
         const Sequence& sequence = chosen[static_cast<std::size_t>(row)];
-        out.story.push_back(static_cast<std::int32_t>(sequence.story));
+        out.document.push_back(static_cast<std::int32_t>(sequence.document));
         out.places.push_back(static_cast<std::int32_t>(sequence.begin) + batch.positions[t]);
       }
     }

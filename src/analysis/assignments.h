@@ -10,13 +10,13 @@
 
 namespace some {
 
-// The run's validation documents, or another source; at most `stories` documents (0: all).
+// The run's validation documents, or another source; at most `max_documents` of them (0: all).
 struct AnalysisText {
   TokenData data;
   std::string source;  // description for reports
-  std::int64_t stories = 0;
+  std::int64_t documents = 0;
 };
-AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t stories);
+AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t max_documents);
 
 // Throws (bad_input) for a run without experts (ffn = "dense" or "none"); `what` names the requested analysis.
 void require_experts(const OpenedRun& run, const std::string& what);
@@ -32,7 +32,7 @@ struct Choices {
   int top_k = 0;
   std::vector<std::int32_t> tokens;  // the token at each position, whose hidden state is routed (spec 6)
   std::vector<std::int32_t> next;    // the token predicted at that position; -1: none
-  std::vector<std::int32_t> story;   // index of its document
+  std::vector<std::int32_t> document;   // index of its document
   std::vector<std::int32_t> places;  // position in the document, from 0
   std::vector<double> nll;           // loss of `next`, in nats; 0 if there is none
   std::vector<LayerAssignments> layers;
@@ -40,7 +40,7 @@ struct Choices {
 };
 
 struct CollectOptions {
-  std::int64_t stories = 0;     // 0: all
+  std::int64_t max_documents = 0;     // 0: all
   int rows = 16;                // documents per forward pass
   bool predicted_only = false;  // leave out positions without a target (the end of a document)
   int pad_id = 1, eos_id = 2;

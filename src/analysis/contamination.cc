@@ -58,8 +58,8 @@ class RollingHash {
 // Index of the documents of a text, to find them in other texts.
 class Documents {
  public:
-  Documents(const TokenData& data, std::int64_t stories, std::optional<TokenId> end) : end_(end) {
-    const std::int64_t count = stories > 0 ? std::min(stories, data.stories()) : data.stories();
+  Documents(const TokenData& data, std::int64_t max_documents, std::optional<TokenId> end) : end_(end) {
+    const std::int64_t count = max_documents > 0 ? std::min(max_documents, data.documents()) : data.documents();
     found_.assign(static_cast<std::size_t>(count), false);
     for (std::int64_t i = 0; i < count; ++i) add(static_cast<std::size_t>(i), documents_.emplace_back(data.ids(i)));
   }
@@ -165,16 +165,16 @@ std::vector<std::int32_t> read_on(const MemoryText& known, Tokens tokens, std::o
   return out;
 }
 
-DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t stories,
+DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t max_documents,
                                  std::optional<TokenId> end) {
-  Documents documents(data, stories, end);
+  Documents documents(data, max_documents, end);
   for (const MemoryText& text : memory.texts) documents.look_in(text.tokens);
   return documents.result();
 }
 
 DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, const TokenData& data,
-                                   std::int64_t stories, const std::string& text) {
-  const DocumentOverlap out = document_overlap(memory, data, stories, document_end(run));
+                                   std::int64_t max_documents, const std::string& text) {
+  const DocumentOverlap out = document_overlap(memory, data, max_documents, document_end(run));
   if (out.known > 0)
     run.ctx->log.warning(
         Code::text_overlap,

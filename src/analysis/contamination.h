@@ -32,10 +32,10 @@ std::string file_of(const std::string& source);
 struct DocumentOverlap {
   std::int64_t known = 0, of = 0;
 };
-DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t stories,
+DocumentOverlap document_overlap(const Memory& memory, const TokenData& data, std::int64_t max_documents,
                                  std::optional<TokenId> end);
 // Does the same and logs a warning if there are any: the memory's gain on them does not measure its gain on other text.
 DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, const TokenData& data,
-                                   std::int64_t stories, const std::string& text);
+                                   std::int64_t max_documents, const std::string& text);
 
 }  // namespace some

@@ -196,10 +196,10 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   if (options.shuffles < 1 || options.shuffles > 100000)
     bad_input(Code::option_invalid, "{} {}: say a number from 1 to 100000", "--shuffles", options.shuffles);
   if (options.min_count < 1)
-    bad_input(Code::option_invalid, "{} {}: say at least 1", "--least-count", options.min_count);
-  const AnalysisText text = load_analysis_text(run, options.data, options.stories);
+    bad_input(Code::option_invalid, "{} {}: say at least 1", "--min-count", options.min_count);
+  const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
   CollectOptions collect;
-  collect.stories = options.stories;
+  collect.max_documents = options.max_documents;
   collect.rows = run.recipe.train.batch;
   collect.predicted_only = true;
   collect.pad_id = run.tokenizer.pad_id();
@@ -211,12 +211,12 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
               text.source);
   study.token_count.assign(run.tokenizer.vocab_size(), 0);
   study.class_count.assign(word_classes, 0);
-  std::int32_t story = -1;
+  std::int32_t document = -1;
   std::vector<WordClass> story_classes;
   for (std::size_t t = 0; t < study.choices.tokens.size(); ++t) {
-    if (study.choices.story[t] != story) {
-      story = study.choices.story[t];
-      story_classes = classify_tokens(run.tokenizer, text.data.ids(story), text.data.bytes(story));
+    if (study.choices.document[t] != document) {
+      document = study.choices.document[t];
+      story_classes = classify_tokens(run.tokenizer, text.data.ids(document), text.data.bytes(document));
     }
     const WordClass word_class = story_classes[static_cast<std::size_t>(study.choices.places[t])];
     study.classes.push_back(word_class);
@@ -237,7 +237,7 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   GuildReport out{run.paths.folder,
                   run.step,
                   text.source,
-                  text.stories,
+                  text.documents,
                   study.choices.positions(),
                   run.recipe.model.experts,
                   run.recipe.model.top_k,

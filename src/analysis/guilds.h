@@ -17,7 +17,7 @@ namespace some {
 struct GuildOptions {
   std::optional<int> layer;  // only this layer; none: all
   std::string data;          // empty: the run's validation documents
-  std::int64_t stories = 200;
+  std::int64_t max_documents = 200;
   int shuffles = 100;
   std::uint64_t seed = 0;
   std::int64_t min_count = 50;
@@ -71,7 +71,7 @@ struct GuildReport {
   std::string run;
   std::int64_t step = 0;
   std::string data;
-  std::int64_t stories = 0, positions = 0;
+  std::int64_t documents = 0, positions = 0;
   int experts = 0, top_k = 0, shuffles = 0;
   std::uint64_t seed = 0;
   std::int64_t min_count = 0;

@@ -138,7 +138,7 @@ InspectReport inspect_run(OpenedRun& run, const InspectOptions& options) {
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (run.recipe.model.experts >= tsne_least_points)
     resolve(options.tsne, std::min<std::int64_t>(run.recipe.model.experts, max_tsne_points));
-  const AnalysisText text = load_analysis_text(run, options.data, options.stories);
+  const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
   InspectReport report;
   report.run = run.paths.folder;
   report.step = run.step;
@@ -147,7 +147,7 @@ InspectReport inspect_run(OpenedRun& run, const InspectOptions& options) {
   report.top_k = run.recipe.model.top_k;
   report.data = text.source;
   report.how = evaluate_options(run.recipe, run.tokenizer);
-  report.how.stories = options.stories;
+  report.how.max_documents = options.max_documents;
   report.evaluation = evaluate(*run.model, text.data, report.how);
   const Start start = first_positions(run);
   if (!start.keys.empty()) report.moved_since_step = start.step;

@@ -187,7 +187,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
     const TokenData data =
-        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.stories, run.paths.read_only_cache());
+        load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.max_documents, run.paths.read_only_cache());
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2)
       bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", text);

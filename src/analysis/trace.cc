@@ -121,7 +121,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
   for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
     nlohmann::json one{{"position", t}, {"id", choices.tokens[t]}, {"text", trace.words[t]}};
     // The surprise of a token is the loss of predicting it from the previous tokens; the first is not predicted.
-    if (t > 0 && choices.next[t - 1] >= 0) one["surprise_nats"] = choices.nll[t - 1];
+    if (t > 0 && choices.next[t - 1] >= 0) one["loss"] = choices.nll[t - 1];
     if (t > 0 && t < trace.remembered.size()) {
       const MemoryContribution& memory = trace.remembered[t];
       nlohmann::json passages = nlohmann::json::array();
@@ -129,7 +129,7 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
         passages.push_back(to_json(passage));
         passages.back()["share"] = share;
       }
-      one["memory"] = {{"share", memory.share}, {"surprise_nats", memory.nll}, {"passages", passages}};
+      one["memory"] = {{"share", memory.share}, {"loss", memory.nll}, {"passages", passages}};
     }
     if (trace.prompt_tokens > 0) one["generated"] = t >= trace.prompt_tokens;
     nlohmann::json layers = nlohmann::json::array();

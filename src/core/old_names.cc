@@ -16,12 +16,18 @@ struct OldValue {
 constexpr std::array settings = {
     OldName{"model.look_back", "model.conv"},    OldName{"some.readin", "some.input_proj"},
     OldName{"some.readout", "some.output_proj"}, OldName{"some.readout_init", "some.output_proj_init"},
-    OldName{"some.listen", "some.token_shift"},
+    OldName{"some.listen", "some.token_shift"},  OldName{"data.train_stories", "data.train_documents"},
+    OldName{"data.valid_stories", "data.valid_documents"},
 };
 constexpr std::array values = {
     OldValue{"some.routing", "random", "hash"},
     OldValue{"some.modulation", "factor", "multiplicative"},
     OldValue{"some.modulation", "inside", "additive"},
+};
+// A key of a line of metrics.jsonl.
+constexpr std::array metrics = {
+    OldName{"load_over_fair", "max_over_mean_load"},
+    OldName{"stories", "documents"},
 };
 // A part of a tensor's name, between dots.
 constexpr std::array tensors = {
@@ -44,6 +50,14 @@ std::string current_value(std::string_view setting, std::string_view value) {
     if (one.setting == setting && one.old == value) return std::string(one.current);
   }
   return std::string(value);
+}
+
+std::string metric_name(const JsonObject& line, std::string_view name) {
+  if (line.has(std::string(name))) return std::string(name);
+  for (const OldName& one : metrics) {
+    if (one.current == name && line.has(std::string(one.old))) return std::string(one.old);
+  }
+  return std::string(name);
 }
 
 namespace {

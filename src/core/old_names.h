@@ -1,9 +1,11 @@
-// Names of version 0.2 that have changed since, for reading what it wrote: settings, their values, and tensors. This
-// table is the only place that knows them; everything else uses the current names.
+// Names of version 0.2 that have changed since, for reading what it wrote: settings, their values, metrics, and tensors.
+// This table is the only place that knows them; everything else uses the current names.
 #pragma once
 
 #include <string>
 #include <string_view>
+
+#include "core/json.h"
 
 namespace some {
 
@@ -11,6 +13,8 @@ namespace some {
 std::string current_setting(std::string_view name);
 // The current word for a value of a setting (by its current name), "random" of some.routing -> "hash".
 std::string current_value(std::string_view setting, std::string_view value);
+// The name under which a line of metrics.jsonl has a metric: its current name, or the one that version 0.2 wrote.
+std::string metric_name(const JsonObject& line, std::string_view name);
 // The current name of a tensor of a checkpoint or fixture, "layers.0.readin.weight" -> "layers.0.input_proj.weight".
 std::string current_tensor(std::string_view name);
 // The reverse: the name that a tensor had in version 0.2. Initial values are drawn from random streams of these names

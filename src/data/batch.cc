@@ -10,11 +10,11 @@
 
 namespace some {
 
-Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options) {
+Batch make_batch(const TokenData& data, std::span<const std::int64_t> documents, const BatchOptions& options) {
   std::vector<Sequence> sequences;
-  for (const std::int64_t story : stories) {
-    const auto tokens = data.document_tokens(story);
-    sequences.push_back({story, 0, std::min<std::int64_t>(tokens, options.seq_len), 1});
+  for (const std::int64_t document : documents) {
+    const auto tokens = data.document_tokens(document);
+    sequences.push_back({document, 0, std::min<std::int64_t>(tokens, options.seq_len), 1});
   }
   return make_batch(data, sequences, options);
 }
@@ -35,7 +35,7 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
   std::int64_t size = 0;
   for (const Sequence& one : sequences) {
     size += padded ? width : one.end - one.begin;
-    batch.stories.push_back(one.story);
+    batch.documents.push_back(one.document);
   }
   const bool laid_out = !options.counts_only;
   if (laid_out) {
@@ -46,8 +46,8 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
 
   for (const Sequence& one : sequences) {
     const std::int64_t real = one.end - one.begin;
-    const std::vector<std::int32_t> ids = data.ids(one.story, one.begin, one.end);
-    const std::vector<std::uint16_t> bytes = data.bytes(one.story, one.begin, one.end);
+    const std::vector<std::int32_t> ids = data.ids(one.document, one.begin, one.end);
+    const std::vector<std::uint16_t> bytes = data.bytes(one.document, one.begin, one.end);
     const std::int64_t length = padded ? width : real;
     for (std::int64_t i = 0; i < length; ++i) {
       const auto at = static_cast<std::size_t>(i);

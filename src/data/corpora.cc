@@ -20,7 +20,7 @@ constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size
 constexpr std::int64_t min_cached_bytes = std::int64_t{32} << 20;
 
 std::int64_t train_count(const DataConfig& config) {
-  return config.train_stories == 0 && is_builtin(config.train) ? builtin_train_stories : config.train_stories;
+  return config.train_documents == 0 && is_builtin(config.train) ? builtin_train_documents : config.train_documents;
 }
 
 DocumentSource training_source(const DataConfig& config) { return {config.train, config, 0, train_count(config)}; }
@@ -28,17 +28,17 @@ DocumentSource training_source(const DataConfig& config) { return {config.train,
 // Returns the source of validation or evaluation text. Built-in documents begin after those of the training text, so
 // that they are new to the model.
 DocumentSource other_source(const std::string& name, const DataConfig& config, std::int64_t limit) {
-  const std::int64_t first = is_builtin(config.train) ? train_count(config) : builtin_train_stories;
-  return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_stories : limit};
+  const std::int64_t first = is_builtin(config.train) ? train_count(config) : builtin_train_documents;
+  return {name, config, first, is_builtin(name) && limit == 0 ? builtin_valid_documents : limit};
 }
 
 // Returns the documents of several sets, one set after another.
-DocumentStream all_stories(const Host& host, const std::vector<const DocumentSet*>& sets) {
+DocumentStream all_documents(const Host& host, const std::vector<const DocumentSet*>& sets) {
   std::size_t next = 0;
   DocumentStream stream;
-  return [&host, sets, next, stream](std::string& story) mutable {
+  return [&host, sets, next, stream](std::string& document) mutable {
     while (true) {
-      if (stream && stream(story)) return true;
+      if (stream && stream(document)) return true;
       if (next == sets.size()) return false;
       stream = sets[next++]->open(*host.threads);
     }
@@ -63,16 +63,16 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
   options.log = host.log;
   std::int64_t total = 0, done = 0, shown = 0;
   for (const DocumentSet* set : train) total += set->bytes();
-  const DocumentStream stream = all_stories(host, train);
-  std::string story;
+  const DocumentStream stream = all_documents(host, train);
+  std::string document;
   std::size_t at = 0;
   return train_bpe(options, [&](std::string& text) {
-    if (at == story.size()) {
-      if (!stream(story)) return false;
+    if (at == document.size()) {
+      if (!stream(document)) return false;
       at = 0;
     }
-    const std::size_t end = part_end(story, at, part_bytes);
-    text.assign(story, at, end - at);
+    const std::size_t end = part_end(document, at, part_bytes);
+    text.assign(document, at, end - at);
     at = end;
     done += static_cast<std::int64_t>(text.size());
     if (progress && (done - shown >= static_cast<std::int64_t>(part_bytes) || done == total)) {
@@ -161,7 +161,7 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
   if (text_hash != set.text_hash())
     failed(Code::file_changed, "{} changed while it was being read: start again", set.source.name());
   if (skipped > 0) host.log.info("{}: {} documents have no tokens and are left out", set.source.name(), skipped);
-  if (writer.stories() == 0) bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
+  if (writer.documents() == 0) bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
   if (longest < 2)
     bad_input(
         Code::data_nothing_to_predict,
@@ -228,26 +228,26 @@ DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   if (!valid_name.empty()) {
     return {scan_documents(host, training_source(config), "reading the training text", progress),
-            scan_documents(host, other_source(valid_name, config, config.valid_stories), "reading the validation text",
+            scan_documents(host, other_source(valid_name, config, config.valid_documents), "reading the validation text",
                            progress)};
   }
-  if (config.train_stories < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_stories", config.train_stories);
-  if (config.valid_stories < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_stories", config.valid_stories);
+  if (config.train_documents < 0)
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_documents", config.train_documents);
+  if (config.valid_documents < 0)
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_documents", config.valid_documents);
   if (!(config.valid_share > 0 && config.valid_share < 1))
     bad_input(Code::setting_out_of_range, "{} is {}; it must lie between 0 and 1 where data.valid is empty",
               "data.valid_share", config.valid_share);
   const DocumentSet all = scan_documents(host, {config.train, config, 0, 0}, "reading the training text", progress);
   const auto documents = static_cast<std::int64_t>(all.hashes.size());
   if (!must_split_documents(documents, config))
-    return split_documents(all, config.valid_share, seed, config.train_stories, config.valid_stories);
+    return split_documents(all, config.valid_share, seed, config.train_documents, config.valid_documents);
   host.log.info(
       "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
       "(data.valid_share)",
       config.train, documents == 1 ? "one document," : fmt::format("{} documents,", documents),
       100 * config.valid_share, documents == 1 ? "its" : "each one's");
-  return split_ends(host, all, config.valid_share, config.train_stories, config.valid_stories);
+  return split_ends(host, all, config.valid_share, config.train_documents, config.valid_documents);
 }
 
 DocumentSplit checked_texts(const Host& host, const DataConfig& config, std::uint64_t seed,

@@ -35,14 +35,14 @@ DataEstimate estimate_data(const Host& host, const DataConfig& config, int seq_l
   constexpr std::int64_t sample = 500;
   try {
     const bool builtin = is_builtin(config.train);
-    const std::int64_t limit = builtin && config.train_stories == 0 ? builtin_train_stories : config.train_stories;
+    const std::int64_t limit = builtin && config.train_documents == 0 ? builtin_train_documents : config.train_documents;
     const DocumentStream stream = DocumentSource(config.train, config, 0, limit).open(*host.threads);
     Sum sum;
     // Built-in documents are sampled, since their number is known; a file must be read completely.
-    for (std::string story; (!builtin || sum.documents < sample) && stream(story);)
-      sum.add(static_cast<double>(story.size()), config, seq_len);
+    for (std::string document; (!builtin || sum.documents < sample) && stream(document);)
+      sum.add(static_cast<double>(document.size()), config, seq_len);
     double documents = builtin ? static_cast<double>(limit) : sum.documents, share = documents / sum.documents;
-    if (config.valid.empty() && !builtin && config.train_stories == 0) {
+    if (config.valid.empty() && !builtin && config.train_documents == 0) {
       const auto all = static_cast<std::int64_t>(documents);
       if (must_split_documents(all, config)) {
         share = 1 - config.valid_share;

@@ -7,20 +7,20 @@
 namespace some {
 namespace {
 
-std::int64_t document_length(const TokenData& data, std::int64_t story) { return data.document_tokens(story); }
+std::int64_t document_length(const TokenData& data, std::int64_t document) { return data.document_tokens(document); }
 
-std::int64_t asked_for(const TokenData& data, std::int64_t stories) {
-  return stories > 0 ? std::min(stories, data.stories()) : data.stories();
+std::int64_t limited_documents(const TokenData& data, std::int64_t max_documents) {
+  return max_documents > 0 ? std::min(max_documents, data.documents()) : data.documents();
 }
 
 }  // namespace
 
 SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
-                           std::int64_t stories)
+                           std::int64_t max_documents)
     : data_(data), seq_len_(seq_len), step_(reading == Reading::training ? seq_len - 1 : seq_len / 2) {
   if (seq_len < 1) bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "model.seq_len", seq_len);
   step_ = std::max<std::int64_t>(1, step_);
-  const std::int64_t count = asked_for(data, stories);
+  const std::int64_t count = limited_documents(data, max_documents);
   size_ = count;
   if (long_documents == LongDocuments::cut) return;
   bool any = false;
@@ -38,21 +38,21 @@ Sequence SequenceList::operator[](std::int64_t number) const {
   if (number < 0 || number >= size_)
     failed(Code::index_out_of_range, "there is no sequence number {}: there are {}", number, size_);
   Sequence one;
-  one.story = number;
+  one.document = number;
   if (!first_.empty()) {
-    one.story = std::upper_bound(first_.begin(), first_.end(), number) - first_.begin() - 1;
-    const std::int64_t place = number - first_[static_cast<std::size_t>(one.story)];
+    one.document = std::upper_bound(first_.begin(), first_.end(), number) - first_.begin() - 1;
+    const std::int64_t place = number - first_[static_cast<std::size_t>(one.document)];
     one.begin = place * step_;
     if (place > 0) one.first_target = one.begin - step_ + seq_len_;
   }
-  one.end = std::min(document_length(data_, one.story), one.begin + seq_len_);
+  one.end = std::min(document_length(data_, one.document), one.begin + seq_len_);
   return one;
 }
 
-DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories) {
+DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t max_documents) {
   DataUse use;
-  use.documents = asked_for(data, stories);
-  use.sequences = SequenceList(data, seq_len, long_documents, Reading::training, stories).size();
+  use.documents = limited_documents(data, max_documents);
+  use.sequences = SequenceList(data, seq_len, long_documents, Reading::training, max_documents).size();
   for (std::int64_t i = 0; i < use.documents; ++i) {
     const std::int64_t tokens = document_length(data, i);
     use.tokens += tokens;

@@ -27,9 +27,9 @@ class BuiltinStories {
   BuiltinStories(Threads& threads, const std::string& domain, std::int64_t first, std::int64_t end)
       : threads_(threads), options_{.seed = 0, .domain = domain}, next_index_(first), end_(end) {}
 
-  bool next(std::string& story) {
+  bool next(std::string& document) {
     if (at_ == block_.size() && !generate_block()) return false;
-    story = std::move(block_[at_++]);
+    document = std::move(block_[at_++]);
     return true;
   }
 
@@ -80,8 +80,8 @@ DocumentSource::DocumentSource(std::string name, const DataConfig& config, std::
 
 DocumentStream DocumentSource::open(Threads& threads) const {
   if (!domain_.empty()) {
-    return [told = std::make_shared<BuiltinStories>(threads, domain_, first_, first_ + limit_)](std::string& story) {
-      return told->next(story);
+    return [told = std::make_shared<BuiltinStories>(threads, domain_, first_, first_ + limit_)](std::string& document) {
+      return told->next(document);
     };
   }
   CorpusOptions options;
@@ -93,18 +93,18 @@ DocumentStream DocumentSource::open(Threads& threads) const {
   // With data.field set, a single file is JSON lines, whatever its name. A folder may contain both kinds of files.
   options.json_lines = !field_.empty() && !folder_exists(name_);
   auto reader = std::make_shared<CorpusReader>(std::move(options));
-  return [reader](std::string& story) { return reader->next(story); };
+  return [reader](std::string& document) { return reader->next(document); };
 }
 
 DocumentStream DocumentSet::open(Threads& threads) const {
   return [this, stream = source.open(threads), place = std::size_t{0},
-          given = std::int64_t{0}](std::string& story) mutable {
+          given = std::int64_t{0}](std::string& document) mutable {
     while ((chosen.empty() || place < chosen.size()) && (most == 0 || given < most)) {
-      if (!stream(story)) return false;
+      if (!stream(document)) return false;
       if (!chosen.empty() && chosen[place++] == 0) continue;
-      if (part == DocumentPart::beginning) story.resize(held_out_begin(story, held_out_share));
-      if (part == DocumentPart::end) story.erase(0, held_out_begin(story, held_out_share));
-      if (story.empty()) continue;  // too short to be split, so it has no end
+      if (part == DocumentPart::beginning) document.resize(held_out_begin(document, held_out_share));
+      if (part == DocumentPart::end) document.erase(0, held_out_begin(document, held_out_share));
+      if (document.empty()) continue;  // too short to be split, so it has no end
       ++given;
       return true;
     }
@@ -112,9 +112,9 @@ DocumentStream DocumentSet::open(Threads& threads) const {
   };
 }
 
-void DocumentSet::add(const std::string& story) {
-  hashes.push_back(hash_document(story));
-  sizes.push_back(static_cast<std::int64_t>(story.size()));
+void DocumentSet::add(const std::string& document) {
+  hashes.push_back(hash_document(document));
+  sizes.push_back(static_cast<std::int64_t>(document.size()));
 }
 
 std::int64_t DocumentSet::bytes() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}); }
@@ -135,12 +135,12 @@ std::size_t held_out_begin(std::string_view text, double share) {
   return blank(text.substr(0, border)) || blank(text.substr(border)) ? text.size() : border;
 }
 
-std::uint64_t hash_document(const std::string& story) { return hash_bytes(story.data(), story.size()); }
+std::uint64_t hash_document(const std::string& document) { return hash_bytes(document.data(), document.size()); }
 std::uint64_t add_to_text_hash(std::uint64_t hash, std::uint64_t story_hash) { return mix64(hash ^ story_hash); }
 
 std::uint64_t DocumentSet::text_hash() const {
   std::uint64_t hash = 0;
-  for (const std::uint64_t story : hashes) hash = add_to_text_hash(hash, story);
+  for (const std::uint64_t document : hashes) hash = add_to_text_hash(hash, document);
   return hash;
 }
 
@@ -148,9 +148,9 @@ DocumentSet scan_documents(const Host& host, DocumentSource source, const std::s
                            const DataProgress& progress) {
   DocumentSet set(std::move(source));
   const DocumentStream stream = set.source.open(*host.threads);
-  std::string story;
-  while (stream(story)) {
-    set.add(story);
+  std::string document;
+  while (stream(document)) {
+    set.add(document);
     const auto count = static_cast<std::int64_t>(set.hashes.size());
     if (progress && count % progress_every == 0) progress(what, count, 0);
   }
@@ -163,18 +163,18 @@ bool must_split_documents(std::int64_t documents, const DataConfig& config) {
   return config.long_documents == LongDocuments::split && config.valid_share * static_cast<double>(documents) < 1;
 }
 
-DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share, std::int64_t train_stories,
-                         std::int64_t valid_stories) {
+DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share, std::int64_t train_documents,
+                         std::int64_t valid_documents) {
   const auto part_of = [&](DocumentPart part, std::int64_t limit) {
     DocumentSet set(all.source);
     set.part = part;
     set.held_out_share = share;
     set.most = limit;
     const DocumentStream stream = set.open(*host.threads);
-    for (std::string story; stream(story);) set.add(story);
+    for (std::string document; stream(document);) set.add(document);
     return set;
   };
-  DocumentSplit split{part_of(DocumentPart::beginning, train_stories), part_of(DocumentPart::end, valid_stories)};
+  DocumentSplit split{part_of(DocumentPart::beginning, train_documents), part_of(DocumentPart::end, valid_documents)};
   if (split.valid.hashes.empty())
     bad_input(Code::text_too_short,
               "{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
@@ -182,8 +182,8 @@ DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share,
   return split;
 }
 
-DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_stories,
-                              std::int64_t valid_stories) {
+DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_documents,
+                              std::int64_t valid_documents) {
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
     bad_input(Code::text_too_short,
@@ -200,7 +200,7 @@ DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_
     const bool validation = stream.below(static_cast<std::uint64_t>(i), static_cast<std::uint32_t>(total - i)) < left;
     if (validation) left -= 1;
     DocumentSet& set = validation ? split.valid : split.train;
-    const std::int64_t limit = validation ? valid_stories : train_stories;
+    const std::int64_t limit = validation ? valid_documents : train_documents;
     if (limit > 0 && static_cast<std::int64_t>(set.hashes.size()) == limit) continue;
     set.chosen.resize(static_cast<std::size_t>(i) + 1, 0);
     set.chosen.back() = 1;

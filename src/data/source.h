@@ -48,7 +48,7 @@ struct DocumentSet {
   std::int64_t most = 0;      // only the first `most` selected documents; 0: all
 
   DocumentStream open(Threads& threads) const;
-  void add(const std::string& story);  // records the next document read from the source
+  void add(const std::string& document);  // records the next document read from the source
   std::uint64_t text_hash() const;
   std::int64_t bytes() const;
 };
@@ -58,18 +58,18 @@ DocumentSet scan_documents(const Host& host, DocumentSource source, const std::s
                            const DataProgress& progress);
 
 // Splits a set of documents at random: round(share * documents) of them go to `valid`, at least one and not all,
-// selected by the seed only; the rest goes to `train`. Then keeps only the first `train_stories` and `valid_stories` of
+// selected by the seed only; the rest goes to `train`. Then keeps only the first `train_documents` and `valid_documents` of
 // each (0: all).
 struct DocumentSplit {
   DocumentSet train, valid;
 };
-DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_stories,
-                              std::int64_t valid_stories);
+DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_documents,
+                              std::int64_t valid_documents);
 // True if `valid_share` is less than one document and documents may be split; then the ends of documents are held out.
 bool must_split_documents(std::int64_t documents, const DataConfig& config);
 // Splits every document instead: the last `share` of its text goes to `valid`, the beginning to `train`.
-DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share, std::int64_t train_stories,
-                         std::int64_t valid_stories);
+DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share, std::int64_t train_documents,
+                         std::int64_t valid_documents);
 // Returns the offset at which the end of a document begins: at a line, or else between words. Returns the size of the
 // text if it is too short to be split.
 std::size_t held_out_begin(std::string_view text, double share);
@@ -78,7 +78,7 @@ std::size_t held_out_begin(std::string_view text, double share);
 std::int64_t count_overlap(const DocumentSet& train, const DocumentSet& valid);
 
 // Running hash over the documents of a text.
-std::uint64_t hash_document(const std::string& story);
+std::uint64_t hash_document(const std::string& document);
 std::uint64_t add_to_text_hash(std::uint64_t hash, std::uint64_t story_hash);
 
 }  // namespace some

@@ -29,7 +29,7 @@ struct DataConfig {                         // [data]; filled by the recipe read
   std::string field;                        // text field of JSON lines
   TextUnit unit = TextUnit::document;
   LongDocuments long_documents = LongDocuments::split;
-  std::int64_t train_stories = 0, valid_stories = 0;  // 0: all
+  std::int64_t train_documents = 0, valid_documents = 0;  // 0: all
   double valid_share = 0.1;
   std::string tokenizer = "bytelevel";  // "bytelevel", "whitespace" (trained on the training text) or a tokenizer.json
   int vocab = 8192;
@@ -38,23 +38,23 @@ struct DataConfig {                         // [data]; filled by the recipe read
 };
 
 // Default numbers of documents of the built-in generator.
-inline constexpr std::int64_t builtin_train_stories = 20000;
-inline constexpr std::int64_t builtin_valid_stories = 1000;
+inline constexpr std::int64_t builtin_train_documents = 20000;
+inline constexpr std::int64_t builtin_valid_documents = 1000;
 
 // Token ids of all documents, concatenated (untruncated, with EOS if configured), with the number of text bytes per id.
 // Memory-mapped from the cache file if there is one.
 class TokenData {
  public:
-  std::int64_t stories() const;
+  std::int64_t documents() const;
   // Returns copies of the ids of a document, or of its tokens [begin, end). Copies, because ids are stored in two bytes
   // if the vocabulary size allows it.
-  std::vector<std::int32_t> ids(std::int64_t story) const { return ids(story, 0, document_tokens(story)); }
-  std::vector<std::int32_t> ids(std::int64_t story, std::int64_t begin, std::int64_t end) const;
+  std::vector<std::int32_t> ids(std::int64_t document) const { return ids(document, 0, document_tokens(document)); }
+  std::vector<std::int32_t> ids(std::int64_t document, std::int64_t begin, std::int64_t end) const;
   // Returns the bytes of text per id; 0 for EOS.
-  std::vector<std::uint16_t> bytes(std::int64_t story) const { return bytes(story, 0, document_tokens(story)); }
-  std::vector<std::uint16_t> bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const;
-  std::int64_t document_tokens(std::int64_t story) const;
-  std::int64_t document_text_bytes(std::int64_t story) const;  // bytes of the document's text
+  std::vector<std::uint16_t> bytes(std::int64_t document) const { return bytes(document, 0, document_tokens(document)); }
+  std::vector<std::uint16_t> bytes(std::int64_t document, std::int64_t begin, std::int64_t end) const;
+  std::int64_t document_tokens(std::int64_t document) const;
+  std::int64_t document_text_bytes(std::int64_t document) const;  // bytes of the document's text
   std::int64_t tokens() const;
   std::uint64_t hash() const;  // hash of the ids, which identifies the data in a checkpoint
   struct Impl;
@@ -94,7 +94,7 @@ TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
 
 // A piece of a document that the model reads as one sequence, with positions starting at 0.
 struct Sequence {
-  std::int64_t story = 0;
+  std::int64_t document = 0;
   std::int64_t begin = 0, end = 0;  // token range in the document
   // Index in the document of the first predicted token; the tokens before it are context.
   std::int64_t first_target = 1;
@@ -110,9 +110,9 @@ struct Sequence {
 enum class Reading { training, evaluation };
 class SequenceList {
  public:
-  // Covers the first `stories` documents (0: all).
+  // Covers the first `max_documents` documents (0: all).
   SequenceList(const TokenData& data, int seq_len, LongDocuments long_documents, Reading reading,
-               std::int64_t stories = 0);
+               std::int64_t max_documents = 0);
   std::int64_t size() const { return size_; }
   Sequence operator[](std::int64_t number) const;
 
@@ -127,7 +127,7 @@ struct DataUse {
   std::int64_t documents = 0, tokens = 0, used = 0, sequences = 0;
   std::int64_t cut() const { return tokens - used; }
 };
-DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t stories = 0);
+DataUse data_use(const TokenData& data, int seq_len, LongDocuments long_documents, std::int64_t max_documents = 0);
 // Formats as "20 documents, 203114 tokens, all used, none cut: 800 sequences of at most 256".
 std::string describe(const DataUse& use, int seq_len);
 
@@ -141,7 +141,7 @@ struct BatchOptions {
 };
 Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, const BatchOptions& options);
 // The same for whole documents, cut at seq_len.
-Batch make_batch(const TokenData& data, std::span<const std::int64_t> stories, const BatchOptions& options);
+Batch make_batch(const TokenData& data, std::span<const std::int64_t> documents, const BatchOptions& options);
 
 // Returns the order of the sequences in an epoch: a permutation that depends only on the seed and the epoch.
 std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch);

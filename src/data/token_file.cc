@@ -21,7 +21,7 @@ struct Head {
 };
 
 struct Tail {
-  std::uint64_t table, stories, tokens, id_size, id_lengths;
+  std::uint64_t table, documents, tokens, id_size, id_lengths;
   TokenKey key;
   std::uint64_t ids_hash;
   std::uint64_t checksum;  // of all preceding bytes
@@ -119,7 +119,7 @@ void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::ui
 void TokenWriter::finish() {
   Tail tail{};
   tail.table = position_;
-  tail.stories = table_.size();
+  tail.documents = table_.size();
   tail.tokens = tokens_;
   tail.key = key_;
   tail.id_size = id_size(vocab_);
@@ -155,10 +155,10 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   // read.
   const std::uint64_t end = image.size - sizeof tail;
   if (tail.id_size != 2 && tail.id_size != 4) return refuse("its ids are of no known size");
-  if (tail.table > end || tail.table % alignment != 0 || tail.stories > end / sizeof(DocumentEntry) ||
+  if (tail.table > end || tail.table % alignment != 0 || tail.documents > end / sizeof(DocumentEntry) ||
       tail.id_lengths > end / sizeof(std::uint16_t))
     return refuse("its table of stories is out of place");
-  const std::uint64_t table_size = tail.stories * sizeof(DocumentEntry);
+  const std::uint64_t table_size = tail.documents * sizeof(DocumentEntry);
   const std::uint64_t lengths_size = tail.id_lengths * sizeof(std::uint16_t);
   if (end - tail.table != table_size + lengths_size + padding_of(lengths_size))
     return refuse("its table of stories is out of place");
@@ -168,10 +168,10 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   impl->table = reinterpret_cast<const DocumentEntry*>(image.data + tail.table);
   impl->lengths = {reinterpret_cast<const std::uint16_t*>(image.data + tail.table + table_size), tail.id_lengths};
   impl->id_size = tail.id_size;
-  impl->stories = static_cast<std::int64_t>(tail.stories);
+  impl->documents = static_cast<std::int64_t>(tail.documents);
   impl->hash = tail.ids_hash;
   std::uint64_t position = sizeof(Head), tokens = 0;
-  for (std::uint64_t i = 0; i < tail.stories; ++i) {
+  for (std::uint64_t i = 0; i < tail.documents; ++i) {
     const DocumentEntry& entry = impl->table[i];
     if (entry.position != position || entry.tokens > tail.table / tail.id_size || entry.lengths > 1)
       return refuse("a story is out of place");
@@ -205,43 +205,43 @@ TokenData tokens_in_memory(const TokenKey& key, std::int64_t vocab, const std::f
 TokenData make_token_data(const std::vector<std::vector<std::int32_t>>& ids,
                           const std::vector<std::vector<std::uint32_t>>& byte_lengths) {
   std::int64_t vocab = 0;
-  for (const std::vector<std::int32_t>& story : ids) {
-    for (const std::int32_t id : story) vocab = std::max<std::int64_t>(vocab, std::int64_t{id} + 1);
+  for (const std::vector<std::int32_t>& document : ids) {
+    for (const std::int32_t id : document) vocab = std::max<std::int64_t>(vocab, std::int64_t{id} + 1);
   }
   return tokens_in_memory({}, vocab, [&](TokenWriter& writer) {
-    for (std::size_t story = 0; story < ids.size(); ++story) {
+    for (std::size_t document = 0; document < ids.size(); ++document) {
       const std::vector<std::uint32_t> lengths =
-          byte_lengths.empty() ? std::vector<std::uint32_t>(ids[story].size(), 1) : byte_lengths.at(story);
-      writer.add(ids[story], lengths, std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
+          byte_lengths.empty() ? std::vector<std::uint32_t>(ids[document].size(), 1) : byte_lengths.at(document);
+      writer.add(ids[document], lengths, std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0}));
     }
   });
 }
 
 namespace {
 
-const DocumentEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story) {
-  if (!impl || story < 0 || story >= impl->stories)
-    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", story, impl ? impl->stories : 0);
-  return impl->table[story];
+const DocumentEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document) {
+  if (!impl || document < 0 || document >= impl->documents)
+    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", document, impl ? impl->documents : 0);
+  return impl->table[document];
 }
 
-const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t story, std::int64_t begin,
+const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document, std::int64_t begin,
                              std::int64_t end) {
-  const DocumentEntry& entry = entry_of(impl, story);
+  const DocumentEntry& entry = entry_of(impl, document);
   if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
-    failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", story, entry.tokens,
+    failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", document, entry.tokens,
            begin, end);
   return entry;
 }
 
 }  // namespace
 
-std::int64_t TokenData::stories() const { return impl ? impl->stories : 0; }
+std::int64_t TokenData::documents() const { return impl ? impl->documents : 0; }
 std::int64_t TokenData::tokens() const { return impl ? impl->tokens : 0; }
 std::uint64_t TokenData::hash() const { return impl ? impl->hash : 0; }
 
-std::vector<std::int32_t> TokenData::ids(std::int64_t story, std::int64_t begin, std::int64_t end) const {
-  const DocumentEntry& entry = part_of(impl, story, begin, end);
+std::vector<std::int32_t> TokenData::ids(std::int64_t document, std::int64_t begin, std::int64_t end) const {
+  const DocumentEntry& entry = part_of(impl, document, begin, end);
   const char* first = impl->data + entry.position;
   if (impl->id_size == 2) {
     const auto* ids = reinterpret_cast<const std::uint16_t*>(first);
@@ -251,8 +251,8 @@ std::vector<std::int32_t> TokenData::ids(std::int64_t story, std::int64_t begin,
   return {ids + begin, ids + end};
 }
 
-std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t begin, std::int64_t end) const {
-  const DocumentEntry& entry = part_of(impl, story, begin, end);
+std::vector<std::uint16_t> TokenData::bytes(std::int64_t document, std::int64_t begin, std::int64_t end) const {
+  const DocumentEntry& entry = part_of(impl, document, begin, end);
   if (entry.lengths != 0) {
     const auto* lengths =
         reinterpret_cast<const std::uint16_t*>(impl->data + entry.position + entry.tokens * impl->id_size);
@@ -260,7 +260,7 @@ std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t beg
   }
   std::vector<std::uint16_t> out;
   out.reserve(static_cast<std::size_t>(end - begin));
-  for (const std::int32_t id : ids(story, begin, end)) {
+  for (const std::int32_t id : ids(document, begin, end)) {
     // The file may come from anyone: an id without a byte length counts as 0 bytes.
     const auto at = static_cast<std::size_t>(static_cast<std::uint32_t>(id));
     out.push_back(at < impl->lengths.size() ? impl->lengths[at] : 0);
@@ -268,12 +268,12 @@ std::vector<std::uint16_t> TokenData::bytes(std::int64_t story, std::int64_t beg
   return out;
 }
 
-std::int64_t TokenData::document_tokens(std::int64_t story) const {
-  return static_cast<std::int64_t>(entry_of(impl, story).tokens);
+std::int64_t TokenData::document_tokens(std::int64_t document) const {
+  return static_cast<std::int64_t>(entry_of(impl, document).tokens);
 }
 
-std::int64_t TokenData::document_text_bytes(std::int64_t story) const {
-  return static_cast<std::int64_t>(entry_of(impl, story).text_bytes);
+std::int64_t TokenData::document_text_bytes(std::int64_t document) const {
+  return static_cast<std::int64_t>(entry_of(impl, document).text_bytes);
 }
 
 }  // namespace some

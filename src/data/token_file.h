@@ -49,7 +49,7 @@ struct TokenData::Impl {
   const DocumentEntry* table = nullptr;
   std::span<const std::uint16_t> lengths;  // byte lengths by id
   std::size_t id_size = 4;
-  std::int64_t stories = 0;
+  std::int64_t documents = 0;
   std::int64_t tokens = 0;
   std::uint64_t hash = 0;
 };
@@ -60,7 +60,7 @@ class TokenWriter {
   TokenWriter(ByteSink sink, const TokenKey& key, std::int64_t vocab);
   void add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths, std::int64_t text_bytes);
   void finish();
-  std::int64_t stories() const { return static_cast<std::int64_t>(table_.size()); }
+  std::int64_t documents() const { return static_cast<std::int64_t>(table_.size()); }
 
  private:
   void write(const void* data, std::size_t size);

@@ -92,7 +92,7 @@ class Pieces {
   Pieces(const Model& model, const TokenData& data, const EvaluateOptions& options)
       : data_(data),
         rows_(options.rows),
-        sequences_(data, model.config().seq_len, options.long_documents, Reading::evaluation, options.stories) {
+        sequences_(data, model.config().seq_len, options.long_documents, Reading::evaluation, options.max_documents) {
     batch_.seq_len = model.config().seq_len;
     batch_.count_pads = options.count_pads;
     batch_.pad_id = options.pad_id;
@@ -193,7 +193,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   const Group group = options.alone ? Group() : ctx.group;
   Pieces pieces(model, data, options);
   Evaluation out;
-  out.stories = options.stories > 0 ? std::min(options.stories, data.stories()) : data.stories();
+  out.documents = options.max_documents > 0 ? std::min(options.max_documents, data.documents()) : data.documents();
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
   Tensor shares = options.memory != nullptr ? options.memory->store.shares.clone() : Tensor();

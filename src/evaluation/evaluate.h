@@ -19,7 +19,7 @@ struct EvaluateOptions {
   bool count_pads = false;
   int pad_id = 1, eos_id = 2;
   EvalAverage average = EvalAverage::tokens;
-  std::int64_t stories = 0;  // 0: all
+  std::int64_t max_documents = 0;  // 0: all
   // How documents longer than a sequence are read. With a sliding window every token is predicted once, with at least
   // half a sequence of context (except at the document's beginning).
   LongDocuments long_documents = LongDocuments::cut;
@@ -38,7 +38,7 @@ struct Evaluation {
   std::optional<double> padded_loss;  // over all predicted positions; only if padding was counted
   double batch_mean_loss = 0;  // mean of batch means, over the positions used in training (including padding if it
                                // counts)
-  std::int64_t tokens = 0, bytes = 0, stories = 0;  // tokens: predicted ones
+  std::int64_t tokens = 0, bytes = 0, documents = 0;  // tokens: predicted ones
   std::vector<ChoiceMeasures> layers;
   double perplexity() const;
   // Returns the loss that compares runs: including padding if it was counted, averaged as set in the options.

@@ -11,7 +11,7 @@ nlohmann::json to_json(const Evaluation& evaluation, const EvaluateOptions& opti
                      {"bits_per_byte", evaluation.bits_per_byte},
                      {"tokens", evaluation.tokens},
                      {"bytes", evaluation.bytes},
-                     {"stories", evaluation.stories}};
+                     {"documents", evaluation.documents}};
   if (evaluation.padded_loss) {
     out["padded_loss"] = *evaluation.padded_loss;
     out["padded_perplexity"] = std::exp(*evaluation.padded_loss);
@@ -32,7 +32,7 @@ nlohmann::json to_json(const UsageMeasures& measures) {
   return {{"gini", measures.gini},
           {"entropy", measures.entropy},
           {"effective_experts", measures.effective_experts},
-          {"load_over_fair", measures.load_over_fair},
+          {"max_over_mean_load", measures.max_over_mean_load},
           {"experts_used", measures.experts_used}};
 }
 

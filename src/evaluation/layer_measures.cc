@@ -5,7 +5,7 @@
 namespace some {
 
 UsageMeasures usage_measures(const std::vector<double>& usage) {
-  UsageMeasures out{gini(usage), entropy_bits(usage), effective_experts(usage), load_over_fair(usage), 0};
+  UsageMeasures out{gini(usage), entropy_bits(usage), effective_experts(usage), max_over_mean_load(usage), 0};
   for (const double u : usage) out.experts_used += u > 0;
   return out;
 }

@@ -14,7 +14,7 @@ struct UsageMeasures {  // of one usage vector
   double gini = 0;
   double entropy = 0;  // bits
   double effective_experts = 0;
-  double load_over_fair = 0;
+  double max_over_mean_load = 0;
   std::int64_t experts_used = 0;
 };
 UsageMeasures usage_measures(const std::vector<double>& usage);

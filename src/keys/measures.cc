@@ -35,7 +35,7 @@ double effective_experts(const std::vector<double>& usage) {
   return total > 0.0 ? std::exp2(entropy_bits(usage)) : 0.0;
 }
 
-double load_over_fair(const std::vector<double>& usage) {
+double max_over_mean_load(const std::vector<double>& usage) {
   const double total = std::accumulate(usage.begin(), usage.end(), 0.0);
   if (!(total > 0.0)) return 0.0;
   return *std::max_element(usage.begin(), usage.end()) / total * static_cast<double>(usage.size());

@@ -63,11 +63,11 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   TrainConfig& train = out.train;
 
   constexpr std::int64_t min_stories = 200, min_valid = 50, min_batch = 4, min_vocab = 1024, min_length = 256;
-  const std::int64_t full_stories = data.train_stories > 0 ? data.train_stories : builtin_train_stories;
+  const std::int64_t full_documents = data.train_documents > 0 ? data.train_documents : builtin_train_documents;
   train.batch = static_cast<int>(shrunk(train.batch, narrower, min_batch));
-  data.train_stories =
-      shrunk(full_stories, factor, std::max(min_stories, std::int64_t{4} * train.batch * train.accumulate));
-  if (data.valid_stories > 0) data.valid_stories = shrunk(data.valid_stories, factor, min_valid);
+  data.train_documents =
+      shrunk(full_documents, factor, std::max(min_stories, std::int64_t{4} * train.batch * train.accumulate));
+  if (data.valid_documents > 0) data.valid_documents = shrunk(data.valid_documents, factor, min_valid);
   data.vocab = static_cast<int>(shrunk(data.vocab, std::pow(factor, 0.4), min_vocab, std::min(data.vocab, 64)));
   model.vocab = data.vocab;
 
@@ -77,8 +77,8 @@ Recipe scale_recipe(const Recipe& recipe, double factor) {
   model.seq_len = static_cast<int>(shrunk(model.seq_len, shorter, min_length, std::min(model.seq_len, 8)));
 
   // Numbers of steps keep their relative position in the shorter run.
-  const double steps = (static_cast<double>(data.train_stories) / train.batch) /
-                       (static_cast<double>(full_stories) / recipe.train.batch);
+  const double steps = (static_cast<double>(data.train_documents) / train.batch) /
+                       (static_cast<double>(full_documents) / recipe.train.batch);
   for (const RecipeKey& key : recipe_keys()) {
     if (!key.in_steps) continue;
     const std::int64_t count = std::get<std::int64_t>(key.get(out));

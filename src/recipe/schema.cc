@@ -38,9 +38,9 @@ void add_data(SettingList<Recipe>& list) {
   list.choice("long", FIELD(data.long_documents), {"split", "cut"},
               "Documents longer than seq_len: read as consecutive sequences (split), or only their beginning (cut, "
               "as published).");
-  list.integer("train_stories", FIELD(data.train_stories), 0, unlimited,
+  list.integer("train_documents", FIELD(data.train_documents), 0, unlimited,
                "Use only the first so many training documents; 0: all.");
-  list.integer("valid_stories", FIELD(data.valid_stories), 0, unlimited, "Likewise for validation.");
+  list.integer("valid_documents", FIELD(data.valid_documents), 0, unlimited, "Likewise for validation.");
   list.number("valid_share", FIELD(data.valid_share), 0, 1,
               "Share of the training documents kept for validation where `valid` is empty; of the end of each where "
               "there are too few.")

@@ -225,7 +225,7 @@ struct CorpusReader::Impl {
   }
 
   bool next(std::string& story) {
-    while (reader && (options.limit == 0 || stories < options.limit)) {
+    while (reader && (options.limit == 0 || documents < options.limit)) {
       if (!(json_lines ? read_json_line(story) : read_plain(story))) {
         open_next();
         continue;
@@ -236,11 +236,11 @@ struct CorpusReader::Impl {
       }
       // The previous hash is the seed, so the result also depends on the boundaries of documents.
       hash = hash_bytes(story.data(), story.size(), hash);
-      ++stories;
+      ++documents;
       bytes += story.size();
       return true;
     }
-    if (stories == 0) {
+    if (documents == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
       bad_input(Code::text_empty, "{}: there is no text in it ({} empty documents)", name, empty_documents);
     }
@@ -256,7 +256,7 @@ struct CorpusReader::Impl {
   std::string rest;  // text of the current JSON line, returned from rest_at on
   std::size_t rest_at = 0;
   std::uint64_t hash = 0;
-  std::uint64_t stories = 0, empty_documents = 0, bytes = 0;
+  std::uint64_t documents = 0, empty_documents = 0, bytes = 0;
 };
 
 CorpusReader::CorpusReader(CorpusOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
@@ -265,7 +265,7 @@ CorpusReader::CorpusReader(CorpusReader&&) noexcept = default;
 CorpusReader& CorpusReader::operator=(CorpusReader&&) noexcept = default;
 
 bool CorpusReader::next(std::string& story) { return impl_->next(story); }
-std::uint64_t CorpusReader::stories() const { return impl_->stories; }
+std::uint64_t CorpusReader::documents() const { return impl_->documents; }
 std::uint64_t CorpusReader::empty_documents() const { return impl_->empty_documents; }
 std::uint64_t CorpusReader::bytes() const { return impl_->bytes; }
 std::uint64_t CorpusReader::content_hash() const { return impl_->hash; }

@@ -45,7 +45,7 @@ std::optional<TokenId> document_end(const OpenedRun& run) {
 
 std::vector<std::int32_t> stream_of(const TokenData& data, std::int64_t most) {
   std::vector<std::int32_t> out;
-  for (std::int64_t i = 0; i < data.stories(); ++i) {
+  for (std::int64_t i = 0; i < data.documents(); ++i) {
     const auto ids = data.ids(i);
     out.insert(out.end(), ids.begin(), ids.end());
     if (most > 0 && std::ssize(out) >= most) break;

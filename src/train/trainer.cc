@@ -303,15 +303,15 @@ void remove_surplus_checkpoints(const std::string& folder, std::int64_t keep, co
 
 std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   auto all = list_checkpoints(paths_.folder);
-  EvaluateOptions some_stories = training_stage().evaluation;
-  some_stories.stories = some_stories.rows;
-  some_stories.alone = true;
+  EvaluateOptions first_documents = training_stage().evaluation;
+  first_documents.max_documents = first_documents.rows;
+  first_documents.alone = true;
   for (; !all.empty(); all.pop_back()) {
     try {
       load_checkpoint(all.back(), *model_, false);
       // If other ranks hold some of the experts, a single rank can only check the parameters for finite values.
       if (ctx_->expert_group.alone())
-        some::evaluate(*model_, training_stage().valid, some_stories);
+        some::evaluate(*model_, training_stage().valid, first_documents);
       else if (!all_finite(*model_))
         continue;
       return all.back();

@@ -19,8 +19,8 @@ namespace {
 AdaptOptions recipes() {
   AdaptOptions options;
   options.data = "builtin:recipes";
-  options.stories = 12;
-  options.eval_stories = 6;
+  options.max_documents = 12;
+  options.max_eval_documents = 6;
   return options;
 }
 

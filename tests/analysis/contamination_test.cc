@@ -38,12 +38,12 @@ Ids joined(const std::vector<Ids>& parts) {
   return out;
 }
 
-std::int64_t known_of(const std::vector<Ids>& documents, const std::vector<Ids>& texts, std::int64_t stories = 0,
+std::int64_t known_of(const std::vector<Ids>& documents, const std::vector<Ids>& texts, std::int64_t max_documents = 0,
                       std::optional<TokenId> end = end_of_document) {
   Memory memory;
   for (const Ids& text : texts) memory.texts.push_back({"text", text});
-  const DocumentOverlap out = document_overlap(memory, make_token_data(documents), stories, end);
-  EXPECT_EQ(out.of, stories > 0 ? stories : std::ssize(documents));
+  const DocumentOverlap out = document_overlap(memory, make_token_data(documents), max_documents, end);
+  EXPECT_EQ(out.of, max_documents > 0 ? max_documents : std::ssize(documents));
   return out.known;
 }
 
@@ -96,11 +96,11 @@ TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
   Heard heard;
   OpenedRun run = heard.open(train_tiny(folder));  // validates on the 12 documents after the 60 training documents
   ReadOptions options = reading("builtin:recipes", folder / "memory");
-  options.stories = 3;
+  options.max_documents = 3;
   EXPECT_EQ(read_texts(run, options).original_known.known, 0);
   EXPECT_TRUE(heard.warnings.empty());
   options.texts = {"builtin:stories"};  // the same documents
-  options.stories = 5;
+  options.max_documents = 5;
   const ReadReport report = read_texts(run, options);
   EXPECT_EQ(report.original_known.known, 5);
   EXPECT_EQ(report.original_known.of, 12);
@@ -127,7 +127,7 @@ TEST(Known, AFileThatIsReadWholeHoldsTheEndThatWasHeldOut) {
   const std::string path = folder.write("book.txt", book);
   Heard heard;
   OpenedRun run = heard.open(
-      train_tiny(folder, {"data.train=" + path, "data.valid=", "data.train_stories=0", "data.valid_stories=0"}));
+      train_tiny(folder, {"data.train=" + path, "data.valid=", "data.train_documents=0", "data.valid_documents=0"}));
   const ReadReport report = read_texts(run, reading(path, folder / "memory"));
   EXPECT_EQ(report.original_known.known, 1);
   EXPECT_EQ(heard.warnings.size(), 1u);

@@ -22,7 +22,7 @@ class Pages : public ::testing::Test {
     folder = new TemporaryFolder;
     const Recipe recipe =
         load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
-                    {"train.max_steps=12", "train.save_keys_every=3", "data.train_stories=80", "data.valid_stories=12",
+                    {"train.max_steps=12", "train.save_keys_every=3", "data.train_documents=80", "data.valid_documents=12",
                      "data.vocab=320", "train.device=cpu", "some.experts=24", "title=\"" + harm + "\""});
     start_run(recipe, *folder / harm, {});
   }
@@ -76,8 +76,8 @@ TEST_F(Pages, Adapt) {
   OpenedRun run = open();
   AdaptOptions options;
   options.data = "builtin:recipes";
-  options.stories = 40;
-  options.eval_stories = 10;
+  options.max_documents = 40;
+  options.max_eval_documents = 10;
   const AdaptReport report = adapt_run(run, options);
   const std::string gini = fmt::format("{:.3f}", report.layers[0].usage_after.gini);
   open_in_browser(*folder, "adapt", adapt_page(report, run),

@@ -293,17 +293,17 @@ TEST(Ways, AreComparedOnTheSameTokens) {
   const nlohmann::json report = to_json(typed);
   EXPECT_EQ(fingerprint(*run.model, run.tokenizer), before);  // the run is unchanged
   std::vector<std::string> names;
-  for (const auto& way : report["ways"]) {
+  for (const auto& way : report["methods"]) {
     names.push_back(way["name"]);
     std::int64_t tokens = 0;
     for (const auto& window : way["windows"]) tokens += window[0].get<std::int64_t>();
     EXPECT_EQ(tokens, 1499) << names.back();
   }
   EXPECT_EQ(names, (std::vector<std::string>{"frozen", "keys", "memory", "output bias", "gradients"}));
-  EXPECT_EQ(report["ways"][0]["gain"], 0.0);
-  EXPECT_GT(report["ways"][2]["gain"].get<double>(), 0.2);
-  EXPECT_GT(report["ways"][3]["gain"].get<double>(), 0.0);
-  EXPECT_GT(report["ways"][4]["gain"].get<double>(), 0.0);
+  EXPECT_EQ(report["methods"][0]["gain"], 0.0);
+  EXPECT_GT(report["methods"][2]["gain"].get<double>(), 0.2);
+  EXPECT_GT(report["methods"][3]["gain"].get<double>(), 0.0);
+  EXPECT_GT(report["methods"][4]["gain"].get<double>(), 0.0);
   EXPECT_NE(adapt_methods_page(typed, run).find("Ways of learning in use"), std::string::npos);
 }
 
@@ -317,7 +317,7 @@ TEST(Ways, GiveTheSameNumbersForAnyNumberOfThreads) {
   options.choices.slots = 200;
   const auto numbers = [&](int threads) {
     OpenedRun run = open_run(path, {"latest", on_cpu, {}, make_host(threads)});
-    nlohmann::json ways = to_json(compare_adapt_methods(run, options))["ways"];
+    nlohmann::json ways = to_json(compare_adapt_methods(run, options))["methods"];
     for (auto& way : ways) {
       way.erase("seconds");
       way.erase("times_frozen");

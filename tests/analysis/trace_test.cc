@@ -44,8 +44,8 @@ TEST(Trace, ShowsTheExpertsOfTheTokenItselfAsDecodingChoosesThem) {
     EXPECT_EQ(token["layers"][1]["experts"].size(), k);
   }
   EXPECT_EQ(text, "Once upon a time there was a dog.");
-  EXPECT_FALSE(json["tokens"][0].contains("surprise_nats"));
-  EXPECT_GT(json["tokens"][1]["surprise_nats"].get<double>(), 0);
+  EXPECT_FALSE(json["tokens"][0].contains("loss"));
+  EXPECT_GT(json["tokens"][1]["loss"].get<double>(), 0);
 }
 
 TEST(Trace, TellsWhatIsWrong) {

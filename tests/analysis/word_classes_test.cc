@@ -46,15 +46,15 @@ TEST(WordClasses, ApostrophesAndNumbers) {
 
 TEST(WordClasses, PartsOfAWordHaveItsClass) {
   // Tokens of single letters: each belongs to the word that contains it, with both kinds of tokenizer.
-  const std::vector<std::string> stories{"the dog ran. the dog ran to the house."};
+  const std::vector<std::string> documents{"the dog ran. the dog ran to the house."};
   for (const TokenizerKind kind : {TokenizerKind::bytelevel, TokenizerKind::whitespace}) {
     BpeTrainOptions options;
     options.kind = kind;
     options.vocab_size = 270;
     std::size_t at = 0;
     const Tokenizer tokenizer = train_bpe(options, [&](std::string& story) {
-      if (at == stories.size()) return false;
-      story = stories[at++];
+      if (at == documents.size()) return false;
+      story = documents[at++];
       return true;
     });
     const std::string text = "the dog ran.";

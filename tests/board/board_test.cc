@@ -303,7 +303,7 @@ class TrainedBoardTest : public BoardTest {
  protected:
   void SetUp() override {
     const Recipe recipe = load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
-                                      {"train.save_keys_every=10", "data.train_stories=60", "train.threads=1"});
+                                      {"train.save_keys_every=10", "data.train_documents=60", "train.threads=1"});
     start_run(recipe, folder_ / "runs/tiny", {});
     open();
   }

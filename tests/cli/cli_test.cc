@@ -93,8 +93,8 @@ TEST(Cli, NumbersOutOfRangeAreRefused) {
   expect_refused({"data", "stories", "--count", "1e3"}, Code::option_invalid, {"--count", "1e3"});
   expect_refused({"data", "stories", "--count", "0x10"}, Code::option_invalid, {"--count", "0x10"});
   expect_refused({"data", "stories", "--first", "-3"}, Code::option_invalid, {"--first"});
-  expect_refused({"eval", "nowhere", "--stories", "99999999999999999999"}, Code::option_invalid,
-                 {"--stories", "99999999999999999999"});
+  expect_refused({"eval", "nowhere", "--max-documents", "99999999999999999999"}, Code::option_invalid,
+                 {"--max-documents", "99999999999999999999"});
   expect_refused({"generate", "nowhere", "--seed", "-1", "--prompt", "x"}, Code::option_invalid, {"--seed"});
   expect_refused({"generate", "nowhere", "--temperature", "nan", "--prompt", "x"}, Code::option_invalid,
                  {"--temperature", "nan"});
@@ -103,7 +103,7 @@ TEST(Cli, NumbersOutOfRangeAreRefused) {
   expect_refused({"train", tiny, "--threads", "-1"}, Code::option_invalid, {"--threads"});
   expect_refused({"train", tiny, "seed=-1"}, Code::setting_out_of_range, {"seed"});
   expect_refused({"train", tiny, "model.seq_len=1"}, Code::setting_out_of_range, {"model.seq_len"});
-  expect_refused({"train", tiny, "data.train_stories=9223372036854775807"}, Code::setting_out_of_range,
+  expect_refused({"train", tiny, "data.train_documents=9223372036854775807"}, Code::setting_out_of_range,
                  {"builtin:stories", "100000000"});
   // Leading zeros do not make a number octal.
   TemporaryFolder folder;
@@ -292,7 +292,7 @@ TEST_F(Trained, EvaluatesTheSameAsTraining) {
   const CommandResult result = run_command(folder_->path(), {"eval", "run", "--json", "--device", "cpu"});
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Json::parse(result.out)["loss"], Json::parse(result_.out)["loss"]);
-  EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--data", "builtin:recipes", "--stories", "5"}).code, 0);
+  EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--data", "builtin:recipes", "--max-documents", "5"}).code, 0);
   EXPECT_EQ(run_command(folder_->path(), {"eval", "run", "--checkpoint", "123456789"}).code, 2);
 }
 

@@ -30,7 +30,7 @@ const std::string source = SOME_SOURCE_DIR, program = std::string(SOME_BINARY_DI
 const char* const small_some = R"(#!/bin/bash
 # Runs the program with settings that make a long command short. What the line says itself wins.
 model="model.d_model=32 model.layers=2 model.heads=2 model.seq_len=64 some.experts=8 some.d_ffn=48 some.top_k=2"
-text="data.vocab=400 data.train_stories=60 data.valid_stories=8"
+text="data.vocab=400 data.train_documents=60 data.valid_documents=8"
 steps="train.max_steps=4 train.eval_every=0 train.warmup_steps=1 train.save_keys_every=2 train.batch=4"
 program=PROGRAM
 words=("$@")
@@ -42,10 +42,10 @@ case $1 in
       --from) settings 3 $steps ;;
       *) settings 2 $model $text $steps ;;
     esac ;;
-  adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --stories 10; flag --eval-stories 4; fi ;;
+  adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --max-documents 10; flag --max-eval-documents 4; fi ;;
   read) flag --tokens 600; flag --original 300 ;;
-  guilds) flag --shuffles 5; flag --stories 6 ;;
-  inspect) flag --stories 6 ;;
+  guilds) flag --shuffles 5; flag --max-documents 6 ;;
+  inspect) flag --max-documents 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
   board)  # until it is open, however busy the machine is; what another one said does not count

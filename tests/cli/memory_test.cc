@@ -22,7 +22,7 @@ class MemoryCommands : public testing::Test {
   static void SetUpTestSuite() {
     folder_ = new TemporaryFolder;
     ASSERT_EQ(some({"train", std::string(SOME_SOURCE_DIR) + "/recipes/tiny.toml", "train.max_steps=6",
-                    "data.train_stories=60", "data.valid_stories=12", "--device", "cpu"})
+                    "data.train_documents=60", "data.valid_documents=12", "--device", "cpu"})
                   .code,
               0);
     folder_->write("a.txt", "The fox likes plum jam. The fox likes plum jam, and the bear likes it too.\n");
@@ -79,7 +79,7 @@ TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
 }
 
 TEST_F(MemoryCommands, ATextThatItHasReadIsToldOf) {
-  const CommandResult stories = read("stories", {"builtin:stories", "--stories", "4"});
+  const CommandResult stories = read("stories", {"builtin:stories", "--max-documents", "4"});
   ASSERT_EQ(stories.code, 0) << stories.err;
   EXPECT_TRUE(says(stories, Code::text_overlap, {"4", "12"}));
   const CommandResult eval = some({"eval", "runs/tiny", "--memory", "stories", "--json", "--device", "cpu"});

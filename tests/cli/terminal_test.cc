@@ -104,7 +104,7 @@ TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
 TEST(Terminal, ControlCWhileTextIsReadEndsAtOnceAndLeavesNoRun) {
   TemporaryFolder folder;
   const auto [code, shown] =
-      in_a_terminal(folder.path(), "train " + tiny + " --out runs/long data.train_stories=50000000", 80,
+      in_a_terminal(folder.path(), "train " + tiny + " --out runs/long data.train_documents=50000000", 80,
                     {{"reading the training", "\003"}});
   EXPECT_EQ(code, 130) << shown;
   EXPECT_NE(shown.find("stopped while the text was read"), std::string::npos) << shown;

@@ -15,22 +15,22 @@ using Ids = std::vector<std::int32_t>;
 constexpr std::int32_t pad = 1, eos = 2, none = -1;
 
 // Three stories: of three tokens, of one, and of six; EOS behind each.
-TokenData three_stories() {
+TokenData three_documents() {
   return make_token_data({{10, 11, 12, eos}, {20, eos}, {30, 31, 32, 33, 34, 35, eos}},
                          {{3, 4, 5, 0}, {7, 0}, {1, 2, 3, 4, 5, 6, 0}});
 }
 
-Batch batch_of(const TokenData& data, const std::vector<std::int64_t>& stories, int seq_len, bool count_pads,
+Batch batch_of(const TokenData& data, const std::vector<std::int64_t>& documents, int seq_len, bool count_pads,
                bool padded_rows = false) {
   BatchOptions options;
   options.seq_len = seq_len;
   options.count_pads = count_pads;
   options.padded_rows = padded_rows;
-  return make_batch(data, stories, options);
+  return make_batch(data, documents, options);
 }
 
 TEST(MakeBatch, RealTokensOnly) {
-  const Batch batch = batch_of(three_stories(), {2, 0, 1}, 5, false);
+  const Batch batch = batch_of(three_documents(), {2, 0, 1}, 5, false);
   EXPECT_EQ(batch.tokens, (Ids{30, 31, 32, 33, 34, 10, 11, 12, eos, 20, eos}));
   EXPECT_EQ(batch.targets, (Ids{31, 32, 33, 34, none, 11, 12, eos, none, eos, none}));
   EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1}));
@@ -43,11 +43,11 @@ TEST(MakeBatch, RealTokensOnly) {
   EXPECT_EQ(batch.real_tokens, 11);
   EXPECT_EQ(batch.real_bytes, (2 + 3 + 4 + 5) + (4 + 5) + 0);
   EXPECT_EQ(batch.slots, 15);
-  EXPECT_EQ(batch.stories, (std::vector<std::int64_t>{2, 0, 1}));
+  EXPECT_EQ(batch.documents, (std::vector<std::int64_t>{2, 0, 1}));
 }
 
 TEST(MakeBatch, PaddedRowsWithPadsCounted) {
-  const Batch batch = batch_of(three_stories(), {0, 2, 1}, 5, true);
+  const Batch batch = batch_of(three_documents(), {0, 2, 1}, 5, true);
   EXPECT_EQ(batch.tokens, (Ids{10, 11, 12, eos, pad, 30, 31, 32, 33, 34, 20, eos, pad, pad, pad}));
   EXPECT_EQ(batch.targets, (Ids{11, 12, eos, pad, none, 31, 32, 33, 34, none, eos, pad, pad, pad, none}));
   EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4}));
@@ -61,7 +61,7 @@ TEST(MakeBatch, PaddedRowsWithPadsCounted) {
 }
 
 TEST(MakeBatch, PaddedRowsWithPadsNotCounted) {
-  const TokenData data = three_stories();
+  const TokenData data = three_documents();
   const Batch packed = batch_of(data, {0, 2, 1}, 5, false);
   const Batch padded = batch_of(data, {0, 2, 1}, 5, false, true);
   EXPECT_EQ(padded.tokens, (Ids{10, 11, 12, eos, pad, 30, 31, 32, 33, 34, 20, eos, pad, pad, pad}));
@@ -74,14 +74,14 @@ TEST(MakeBatch, PaddedRowsWithPadsNotCounted) {
 
 TEST(MakeBatch, StoryOfExactlyTheLengthKeepsItsEos) {
   for (const bool count_pads : {false, true}) {
-    const Batch batch = batch_of(three_stories(), {0}, 4, count_pads);
+    const Batch batch = batch_of(three_documents(), {0}, 4, count_pads);
     EXPECT_EQ(batch.tokens, (Ids{10, 11, 12, eos}));
     EXPECT_EQ(batch.targets, (Ids{11, 12, eos, none}));
   }
 }
 
 TEST(MakeBatch, AllStoriesCut) {
-  const Batch batch = batch_of(three_stories(), {0, 2}, 2, false);
+  const Batch batch = batch_of(three_documents(), {0, 2}, 2, false);
   EXPECT_EQ(batch.tokens, (Ids{10, 11, 30, 31}));
   EXPECT_EQ(batch.targets, (Ids{11, none, 31, none}));
   EXPECT_EQ(batch.real_bytes, 4 + 2);
@@ -89,7 +89,7 @@ TEST(MakeBatch, AllStoriesCut) {
 
 TEST(MakeBatch, RowsWithNothingToPredict) {
   for (const bool count_pads : {false, true}) {
-    const Batch batch = batch_of(three_stories(), {0, 1}, 1, count_pads);
+    const Batch batch = batch_of(three_documents(), {0, 1}, 1, count_pads);
     EXPECT_EQ(batch.tokens, (Ids{10, 20}));
     EXPECT_EQ(batch.targets, (Ids{none, none}));
     EXPECT_EQ(batch.predicted, 0);
@@ -109,12 +109,12 @@ TEST(MakeBatch, WithoutEos) {
 }
 
 TEST(MakeBatch, NoRowsAndWrongRows) {
-  const Batch batch = batch_of(three_stories(), {}, 4, false);
+  const Batch batch = batch_of(three_documents(), {}, 4, false);
   EXPECT_EQ(batch.rows(), 0);
   EXPECT_EQ(batch.size(), 0);
-  EXPECT_THROW(batch_of(three_stories(), {3}, 4, false), Error);
-  EXPECT_THROW(batch_of(three_stories(), {-1}, 4, false), Error);
-  EXPECT_THROW(batch_of(three_stories(), {0}, 0, false), Error);
+  EXPECT_THROW(batch_of(three_documents(), {3}, 4, false), Error);
+  EXPECT_THROW(batch_of(three_documents(), {-1}, 4, false), Error);
+  EXPECT_THROW(batch_of(three_documents(), {0}, 0, false), Error);
   EXPECT_THROW(batch_of(TokenData(), {0}, 4, false), Error);
 }
 
@@ -122,16 +122,16 @@ std::vector<std::vector<std::int64_t>> listed(const SequenceList& sequences) {
   std::vector<std::vector<std::int64_t>> out;
   for (std::int64_t i = 0; i < sequences.size(); ++i) {
     const Sequence one = sequences[i];
-    out.push_back({one.story, one.begin, one.end, one.first_target});
+    out.push_back({one.document, one.begin, one.end, one.first_target});
   }
   return out;
 }
 
 TEST(Sequences, WindowsOfLongDocuments) {
   using Rows = std::vector<std::vector<std::int64_t>>;
-  const TokenData data = three_stories();  // 4, 2 and 7 tokens
-  const auto rows = [&](int seq_len, LongDocuments how, Reading reading, std::int64_t stories = 0) {
-    return listed(SequenceList(data, seq_len, how, reading, stories));
+  const TokenData data = three_documents();  // 4, 2 and 7 tokens
+  const auto rows = [&](int seq_len, LongDocuments how, Reading reading, std::int64_t documents = 0) {
+    return listed(SequenceList(data, seq_len, how, reading, documents));
   };
   const Rows whole{{0, 0, 4, 1}, {1, 0, 2, 1}, {2, 0, 7, 1}};
   for (const Reading reading : {Reading::training, Reading::evaluation}) {
@@ -169,9 +169,9 @@ TEST(Sequences, EveryTokenIsPredictedOnceWithEnoughBeforeIt) {
           for (std::int64_t p = one.begin; p < one.end; ++p) {
             const auto at = static_cast<std::size_t>(batch.offsets[static_cast<std::size_t>(row)] + p - one.begin);
             ASSERT_EQ(batch.positions[at], p - one.begin);
-            if (batch.targets[at] < 0 || one.story == 1) continue;
+            if (batch.targets[at] < 0 || one.document == 1) continue;
             ASSERT_EQ(batch.targets[at], 10 + p + 1);
-            predicted[static_cast<std::size_t>(p + 1)] += one.story == 0 ? 1 : 100;
+            predicted[static_cast<std::size_t>(p + 1)] += one.document == 0 ? 1 : 100;
             const std::int64_t before = p + 1 - one.begin;
             if (reading == Reading::evaluation && one.begin > 0) {
               ASSERT_GE(2 * before, seq_len);
@@ -181,7 +181,7 @@ TEST(Sequences, EveryTokenIsPredictedOnceWithEnoughBeforeIt) {
         for (int t = 0; t < tokens; ++t)
           ASSERT_EQ(predicted[static_cast<std::size_t>(t)], t == 0 ? 0 : 101) << tokens << " " << seq_len << " " << t;
         if (reading == Reading::training) {
-          EXPECT_EQ(batch.real_tokens, data.tokens() + sequences.size() - data.stories());
+          EXPECT_EQ(batch.real_tokens, data.tokens() + sequences.size() - data.documents());
         }
       }
     }
@@ -192,7 +192,7 @@ TEST(Sequences, ContextIsPaddedButNotPredicted) {
   BatchOptions options;
   options.seq_len = 4;
   options.count_pads = true;
-  const Batch batch = make_batch(three_stories(), std::vector<Sequence>{{2, 2, 6, 4}, {2, 4, 7, 6}}, options);
+  const Batch batch = make_batch(three_documents(), std::vector<Sequence>{{2, 2, 6, 4}, {2, 4, 7, 6}}, options);
   EXPECT_EQ(batch.tokens, (Ids{32, 33, 34, 35, 34, 35, eos, pad}));
   EXPECT_EQ(batch.targets, (Ids{none, 34, 35, none, none, eos, pad, none}));
   EXPECT_EQ(batch.predicted_non_padding, 3);
@@ -201,7 +201,7 @@ TEST(Sequences, ContextIsPaddedButNotPredicted) {
 }
 
 TEST(Sequences, UseIsCountedAndTold) {
-  const TokenData data = three_stories();
+  const TokenData data = three_documents();
   const DataUse cut = data_use(data, 4, LongDocuments::cut), split = data_use(data, 4, LongDocuments::split),
                 first = data_use(data, 4, LongDocuments::split, 2);
   EXPECT_EQ(cut.documents, 3);
@@ -253,20 +253,20 @@ TEST(BatchLoader, OrderIsTheSameFromAnyStart) {
   {
     BatchLoader loader(data, options, 4, 42, 0);
     EXPECT_EQ(loader.batches_per_epoch(), 5);
-    for (int n = 0; n < 20; ++n) all.push_back(loader.next().stories);
+    for (int n = 0; n < 20; ++n) all.push_back(loader.next().documents);
   }
   for (const int first : {1, 4, 5, 6, 13}) {
     BatchLoader loader(data, options, 4, 42, first);
     for (std::size_t n = static_cast<std::size_t>(first); n < 20; ++n)
-      EXPECT_EQ(loader.next().stories, all[n]) << first;
+      EXPECT_EQ(loader.next().documents, all[n]) << first;
   }
   // Within an epoch no story comes twice, and the order is the one epoch_order gives.
   for (int epoch = 0; epoch < 4; ++epoch) {
     const auto order = epoch_order(23, 42, epoch);
     std::vector<std::int64_t> seen;
     for (std::size_t n = 0; n < 5; ++n) {
-      const auto& stories = all[static_cast<std::size_t>(epoch) * 5 + n];
-      seen.insert(seen.end(), stories.begin(), stories.end());
+      const auto& documents = all[static_cast<std::size_t>(epoch) * 5 + n];
+      seen.insert(seen.end(), documents.begin(), documents.end());
     }
     EXPECT_TRUE(std::equal(seen.begin(), seen.end(), order.begin()));
   }

@@ -25,8 +25,8 @@ TEST(Corpora, TrainAndValidFiles) {
   DataConfig config =
       small_config(folder.write("train.txt", text_of(0, 20)), folder.write("valid.txt", text_of(50, 8)));
   const Corpora corpora = load(config, "", 1, listener.host);
-  ASSERT_EQ(corpora.train.stories(), 20);
-  ASSERT_EQ(corpora.valid.stories(), 8);
+  ASSERT_EQ(corpora.train.documents(), 20);
+  ASSERT_EQ(corpora.valid.documents(), 8);
   EXPECT_EQ(decode(corpora, corpora.train, 7), story_number(7));
   EXPECT_EQ(decode(corpora, corpora.valid, 2), story_number(52));
   EXPECT_EQ(corpora.train.ids(3).back(), corpora.tokenizer.eos_id());
@@ -35,11 +35,11 @@ TEST(Corpora, TrainAndValidFiles) {
   for (std::int64_t i = 0; i < 20; ++i) tokens += static_cast<std::int64_t>(corpora.train.ids(i).size());
   EXPECT_EQ(corpora.train.tokens(), tokens);
 
-  config.train_stories = 5;
-  config.valid_stories = 3;
+  config.train_documents = 5;
+  config.valid_documents = 3;
   const Corpora subset = load(config);
-  ASSERT_EQ(subset.train.stories(), 5);
-  ASSERT_EQ(subset.valid.stories(), 3);
+  ASSERT_EQ(subset.train.documents(), 5);
+  ASSERT_EQ(subset.valid.documents(), 3);
   EXPECT_EQ(decode(subset, subset.train, 4), story_number(4));
   EXPECT_EQ(decode(subset, subset.valid, 0), story_number(50));
   config.eos = false;
@@ -54,13 +54,13 @@ TEST(Corpora, BytesAddUpToTheStory) {
   const DataConfig config = small_config(folder.write("t.txt", text_of(0, 5) + odd + "\n<|endoftext|>\nx\n"),
                                          folder.write("v.txt", text_of(90, 2)));
   const Corpora corpora = load(config);
-  ASSERT_EQ(corpora.train.stories(), 7);
+  ASSERT_EQ(corpora.train.documents(), 7);
   EXPECT_EQ(decode(corpora, corpora.train, 5), odd);
   BatchOptions options;
   options.seq_len = 4096;
   options.pad_id = corpora.tokenizer.pad_id();
   options.eos_id = corpora.tokenizer.eos_id();
-  for (std::int64_t i = 0; i < corpora.train.stories(); ++i) {
+  for (std::int64_t i = 0; i < corpora.train.documents(); ++i) {
     const auto bytes = corpora.train.bytes(i);
     EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), corpora.train.document_text_bytes(i));
     EXPECT_EQ(bytes.back(), 0) << "EOS stands for no text";
@@ -97,8 +97,8 @@ TEST(Corpora, ValidationShareIsExactDisjointAndFromTheSeed) {
   DataConfig config = small_config(folder.write("t.txt", text_of(0, 50)));
   config.valid_share = 0.2;
   const Corpora corpora = load(config);
-  EXPECT_EQ(corpora.train.stories(), 40);
-  EXPECT_EQ(corpora.valid.stories(), 10);
+  EXPECT_EQ(corpora.train.documents(), 40);
+  EXPECT_EQ(corpora.valid.documents(), 10);
   std::set<std::string> texts;
   for (const auto& text : all_texts(corpora, corpora.train)) texts.insert(text);
   for (const auto& text : all_texts(corpora, corpora.valid)) texts.insert(text);
@@ -108,8 +108,8 @@ TEST(Corpora, ValidationShareIsExactDisjointAndFromTheSeed) {
   const Corpora other = load(config, "", 2);
   EXPECT_NE(all_texts(other, other.valid), all_texts(corpora, corpora.valid));
 
-  config.train_stories = 6;
-  config.valid_stories = 4;
+  config.train_documents = 6;
+  config.valid_documents = 4;
   const Corpora subset = load(config);
   auto expected = all_texts(corpora, corpora.train);
   expected.resize(6);
@@ -125,8 +125,8 @@ TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
   config.long_documents = LongDocuments::cut;
   for (const double share : {0.001, 0.999}) {
     config.valid_share = share;
-    EXPECT_EQ(load(config).train.stories(), 1);
-    EXPECT_EQ(load(config).valid.stories(), 1);
+    EXPECT_EQ(load(config).train.documents(), 1);
+    EXPECT_EQ(load(config).valid.documents(), 1);
   }
   for (const double share : {0.0, 1.0, -0.1, std::nan("")}) {
     config.valid_share = share;
@@ -146,8 +146,8 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
   Listener listener;
   const Corpora corpora = load(config, "", 1, listener.host);
   EXPECT_TRUE(any_contains(listener.infos, "the last 10% of its text"));
-  ASSERT_EQ(corpora.train.stories(), 1);
-  ASSERT_EQ(corpora.valid.stories(), 1);
+  ASSERT_EQ(corpora.train.documents(), 1);
+  ASSERT_EQ(corpora.valid.documents(), 1);
   const std::string beginning = decode(corpora, corpora.train, 0), end = decode(corpora, corpora.valid, 0);
   EXPECT_EQ(beginning + end + "\n", text);
   EXPECT_EQ(beginning.back(), '\n');
@@ -167,16 +167,16 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
   // Three books: the end of each; ten: one of them.
   config = small_config(folder.path() + "/books");
   for (int i = 0; i < 3; ++i) folder.write("books/" + std::to_string(i), "Book " + std::to_string(i) + ".\n" + text);
-  EXPECT_EQ(load(config).train.stories(), 3);
-  EXPECT_EQ(load(config).valid.stories(), 3);
-  config.train_stories = 2;
-  config.valid_stories = 1;
-  EXPECT_EQ(load(config).train.stories(), 2);
-  EXPECT_EQ(load(config).valid.stories(), 1);
-  config.train_stories = config.valid_stories = 0;
+  EXPECT_EQ(load(config).train.documents(), 3);
+  EXPECT_EQ(load(config).valid.documents(), 3);
+  config.train_documents = 2;
+  config.valid_documents = 1;
+  EXPECT_EQ(load(config).train.documents(), 2);
+  EXPECT_EQ(load(config).valid.documents(), 1);
+  config.train_documents = config.valid_documents = 0;
   for (int i = 3; i < 10; ++i) folder.write("books/" + std::to_string(i), "Book " + std::to_string(i) + ".\n" + text);
-  EXPECT_EQ(load(config).train.stories(), 9);
-  EXPECT_EQ(load(config).valid.stories(), 1);
+  EXPECT_EQ(load(config).train.documents(), 9);
+  EXPECT_EQ(load(config).valid.documents(), 1);
 }
 
 TEST(Corpora, WhereTheEndOfADocumentBegins) {
@@ -209,7 +209,7 @@ TEST(Corpora, LongTextsAreTokenisedInParts) {
         load_corpora(Host(), config, 1, "", [&](const std::string& what, std::int64_t done, std::int64_t total) {
           last[what] = {done, total};
         });
-    ASSERT_EQ(corpora.train.stories(), 1);
+    ASSERT_EQ(corpora.train.documents(), 1);
     std::vector<TokenId> ids = corpora.tokenizer.encode(text);
     ids.push_back(corpora.tokenizer.eos_id());
     EXPECT_TRUE(std::ranges::equal(corpora.train.ids(0), ids));
@@ -218,7 +218,7 @@ TEST(Corpora, LongTextsAreTokenisedInParts) {
     EXPECT_EQ(last.at("training the tokenizer"), (std::pair{size, size}));
   }
   config.unit = TextUnit::line;
-  const std::int64_t lines = load(config).train.stories();
+  const std::int64_t lines = load(config).train.documents();
   EXPECT_EQ(
       lines, std::count(text.begin(), text.end(), '\n') + 1 - [&] {
         std::int64_t blank = 0;
@@ -258,8 +258,8 @@ TEST(Corpora, CrlfJsonLinesAndFoldersGiveTheSameStories) {
   DataConfig field = small_config(folder.write("train.data", named));
   field.field = "tale";
   field.valid_share = 0.34;
-  EXPECT_EQ(load(field).train.stories(), 4);
-  EXPECT_EQ(load(field).valid.stories(), 2);
+  EXPECT_EQ(load(field).train.documents(), 4);
+  EXPECT_EQ(load(field).valid.documents(), 2);
 
   folder.write("many/a.txt", text_of(0, 2));
   folder.write("many/b/c.txt", text_of(2, 3));
@@ -270,7 +270,7 @@ TEST(Corpora, CrlfJsonLinesAndFoldersGiveTheSameStories) {
   DataConfig line =
       small_config(folder.write("dash.txt", "One.\n---\nTwo.\n---\n"), folder.write("dash-v.txt", "Three."));
   line.separator = "---";
-  EXPECT_EQ(load(line).train.stories(), 2);
+  EXPECT_EQ(load(line).train.documents(), 2);
 }
 
 TEST(Corpora, BadInputIsNamed) {
@@ -289,19 +289,19 @@ TEST(Corpora, BadInputIsNamed) {
   config.tokenizer = folder.file("none.json");
   EXPECT_ERROR(load(config), Code::tokenizer_unknown, folder.file("none.json"));
   config = small_config(good, good);
-  config.train_stories = -1;
+  config.train_documents = -1;
   EXPECT_ERROR(load(config), Code::setting_out_of_range, "-1");
   config.valid.clear();
-  EXPECT_ERROR(load(config), Code::setting_out_of_range, "data.train_stories", "-1");
+  EXPECT_ERROR(load(config), Code::setting_out_of_range, "data.train_documents", "-1");
 }
 
 TEST(Corpora, BuiltinTrainsOnTheFirstAndValidatesOnTheNext) {
   DataConfig config = small_config("builtin:stories");
-  config.train_stories = 30;
-  config.valid_stories = 10;
+  config.train_documents = 30;
+  config.valid_documents = 10;
   const Corpora corpora = load(config, "", 5);
-  ASSERT_EQ(corpora.train.stories(), 30);
-  ASSERT_EQ(corpora.valid.stories(), 10);
+  ASSERT_EQ(corpora.train.documents(), 30);
+  ASSERT_EQ(corpora.valid.documents(), 10);
   EXPECT_EQ(decode(corpora, corpora.train, 0), make_story({}, 0));
   EXPECT_EQ(decode(corpora, corpora.train, 29), make_story({}, 29));
   EXPECT_EQ(decode(corpora, corpora.valid, 0), make_story({}, 30));
@@ -311,17 +311,17 @@ TEST(Corpora, BuiltinTrainsOnTheFirstAndValidatesOnTheNext) {
   const TokenData same = load_tokens(Host(), "builtin:stories", config, corpora.tokenizer, 10, "");
   EXPECT_TRUE(same_tokens(same, corpora.valid));
   const TokenData other = load_tokens(Host(), "builtin:recipes", config, corpora.tokenizer, 4, "");
-  ASSERT_EQ(other.stories(), 4);
+  ASSERT_EQ(other.documents(), 4);
   EXPECT_EQ(decode(corpora, other, 1), make_story({.seed = 0, .domain = "recipes"}, 31));
 }
 
 TEST(Corpora, BuiltinAcrossBlocks) {
   DataConfig config = small_config("builtin:letters");
-  config.train_stories = 1024;
-  config.valid_stories = 1025;
+  config.train_documents = 1024;
+  config.valid_documents = 1025;
   const Corpora corpora = load(config);
-  ASSERT_EQ(corpora.train.stories(), 1024);
-  ASSERT_EQ(corpora.valid.stories(), 1025);
+  ASSERT_EQ(corpora.train.documents(), 1024);
+  ASSERT_EQ(corpora.valid.documents(), 1025);
   EXPECT_EQ(decode(corpora, corpora.valid, 1024), make_story({.seed = 0, .domain = "letters"}, 2048));
 }
 
@@ -333,7 +333,7 @@ TEST(Corpora, LongStories) {
   const Corpora corpora =
       load(small_config(folder.write("t.txt", line + "\n<|endoftext|>\nshort\n<|endoftext|>\n" + line + "end"),
                         folder.write("v.txt", "x")));
-  ASSERT_EQ(corpora.train.stories(), 3);
+  ASSERT_EQ(corpora.train.documents(), 3);
   EXPECT_EQ(decode(corpora, corpora.train, 0), line);
   EXPECT_EQ(decode(corpora, corpora.train, 1), "short");
   EXPECT_EQ(decode(corpora, corpora.train, 2), line + "end");
@@ -345,11 +345,11 @@ TEST(Corpora, TinyStories) {
   DataConfig config = small_config(shared + "train.txt", shared + "valid.txt");
   config.tokenizer = "whitespace";
   config.vocab = 4096;
-  config.train_stories = 2000;
-  config.valid_stories = 500;
+  config.train_documents = 2000;
+  config.valid_documents = 500;
   const Corpora corpora = load(config);
-  EXPECT_EQ(corpora.train.stories(), 2000);
-  EXPECT_EQ(corpora.valid.stories(), 500);
+  EXPECT_EQ(corpora.train.documents(), 2000);
+  EXPECT_EQ(corpora.valid.documents(), 500);
   EXPECT_EQ(corpora.tokenizer.vocab_size(), 4096u);
   for (std::int64_t i = 0; i < 500; ++i) {
     const auto bytes = corpora.valid.bytes(i);
@@ -369,7 +369,7 @@ TEST(Corpora, TokenizerFileAndOtherText) {
   const Corpora loaded = load(config);
   EXPECT_TRUE(same_tokens(trained.train, loaded.train));
   const TokenData other = load_tokens(Host(), config.valid, config, loaded.tokenizer, 3, "");
-  ASSERT_EQ(other.stories(), 3);
+  ASSERT_EQ(other.documents(), 3);
   EXPECT_TRUE(std::ranges::equal(other.ids(2), loaded.valid.ids(2)));
 }
 

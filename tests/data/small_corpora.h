@@ -55,19 +55,19 @@ inline Corpora load(const DataConfig& config, const std::string& cache = "", std
   return load_corpora(host, config, seed, cache, {});
 }
 
-inline std::string decode(const Corpora& corpora, const TokenData& data, std::int64_t story) {
-  return corpora.tokenizer.decode(data.ids(story), {.skip_specials = true});
+inline std::string decode(const Corpora& corpora, const TokenData& data, std::int64_t document) {
+  return corpora.tokenizer.decode(data.ids(document), {.skip_specials = true});
 }
 
 inline std::vector<std::string> all_texts(const Corpora& corpora, const TokenData& data) {
   std::vector<std::string> texts;
-  for (std::int64_t i = 0; i < data.stories(); ++i) texts.push_back(decode(corpora, data, i));
+  for (std::int64_t i = 0; i < data.documents(); ++i) texts.push_back(decode(corpora, data, i));
   return texts;
 }
 
 inline bool same_tokens(const TokenData& a, const TokenData& b) {
-  if (a.stories() != b.stories() || a.tokens() != b.tokens() || a.hash() != b.hash()) return false;
-  for (std::int64_t i = 0; i < a.stories(); ++i) {
+  if (a.documents() != b.documents() || a.tokens() != b.tokens() || a.hash() != b.hash()) return false;
+  for (std::int64_t i = 0; i < a.documents(); ++i) {
     if (!std::ranges::equal(a.ids(i), b.ids(i)) || !std::ranges::equal(a.bytes(i), b.bytes(i))) return false;
     if (a.document_text_bytes(i) != b.document_text_bytes(i)) return false;
   }

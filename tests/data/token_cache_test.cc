@@ -73,7 +73,7 @@ TEST_F(Cache, OtherTextTokenizerOrEosIsNotMistaken) {
   EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
   config_.vocab = 290;
   EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
-  config_.train_stories = 19;
+  config_.train_documents = 19;
   EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));
   folder_.write("t.txt", text_of(1, 20));
   EXPECT_TRUE(same_tokens(load(config_, cache_).train, load(config_).train));

@@ -83,15 +83,15 @@ class TokenCacheTarget : public Target {
     tokens.impl = open_token_image(map_file(file_.path()), key_, &problem);
     if (!tokens.impl) bad_input(Code::token_cache_damaged, "{}: {}", file_.path(), problem);
     std::int64_t sum = 0;
-    std::vector<std::int64_t> stories;
-    for (std::int64_t story = 0; story < tokens.stories(); ++story) {
+    std::vector<std::int64_t> documents;
+    for (std::int64_t story = 0; story < tokens.documents(); ++story) {
       for (const std::int32_t id : tokens.ids(story)) sum += id & 1;
       for (const std::uint16_t length : tokens.bytes(story)) sum += length & 1;
-      stories.push_back(story);
+      documents.push_back(story);
     }
     BatchOptions options;
     options.seq_len = 8;
-    make_batch(tokens, stories, options);
+    make_batch(tokens, documents, options);
     if (sum < 0) throw std::logic_error("a sum of bits is negative");
   }
 

@@ -143,13 +143,13 @@ class MetricsTarget : public Target {
   std::string origin() const override { return folder_; }
   std::string make(Dice& dice) override {
     const std::string layer =
-        R"({"layer":0,"count":{"gini":0.1,"entropy":3.2,"effective_experts":9,"experts_used":8,"load_over_fair":2},)"
+        R"({"layer":0,"count":{"gini":0.1,"entropy":3.2,"effective_experts":9,"experts_used":8,"max_over_mean_load":2},)"
         R"("mass":{"gini":0.1,"entropy":3.1},"experts_used_this_epoch":8,"key_moved":{"mean":0.1,"max":0.2}})";
     std::string text =
         R"({"kind":"train","step":50,"epoch":0.5,"loss":2.5,"lr":0.001,"layers":[{"gini":0.1,"entropy":3.2},)"
         R"({"gini":0.2,"entropy":3}]})"
         "\n"
-        R"({"kind":"eval","step":100,"epoch":1,"loss":2.25,"perplexity":9.5,"bits_per_byte":1.1,"stories":10,)"
+        R"({"kind":"eval","step":100,"epoch":1,"loss":2.25,"perplexity":9.5,"bits_per_byte":1.1,"documents":10,)"
         R"("tokens":100,"padded_loss":2,"layers":[)" +
         layer + "," + layer +
         "]}\n"

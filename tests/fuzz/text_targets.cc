@@ -14,11 +14,11 @@ Json trained_tokenizer(TokenizerKind kind) {
   options.kind = kind;
   options.vocab_size = 300;
   std::size_t told = 0;
-  const std::vector<std::string> stories = {"the cat went to the sea", "a cat and a dog, naïve and 日本",
+  const std::vector<std::string> documents = {"the cat went to the sea", "a cat and a dog, naïve and 日本",
                                             "the the the sea"};
   const Tokenizer tokenizer = train_bpe(options, [&](std::string& story) {
-    if (told == stories.size()) return false;
-    story = stories[told++];
+    if (told == documents.size()) return false;
+    story = documents[told++];
     return true;
   });
   return Json::parse(tokenizer.to_json());

@@ -30,7 +30,7 @@ counts_folder = Path(__file__).resolve().parent / "launches"
 # kind of blocks, hardly on depth or length.
 small = """model.d_model=64 model.layers=2 model.heads=2 model.seq_len=512 some.experts=16 some.d_ffn=64
     some.top_k=2 data.train=builtin:stories data.valid=builtin:stories data.tokenizer=bytelevel data.vocab=512
-    data.train_stories=120 data.valid_stories=20 train.epochs=1 train.batch=4 train.max_steps=3 train.warmup_steps=1
+    data.train_documents=120 data.valid_documents=20 train.epochs=1 train.batch=4 train.max_steps=3 train.warmup_steps=1
     some.decay_warmup=1""".split()
 wide = ["model.d_model=512", "model.heads=8", "some.experts=8", "some.d_ffn=512", "some.top_k=4", "train.batch=16"]
 odd = ["model.d_model=60", "model.heads=3", "some.d_ffn=52", "some.experts=11", "some.top_k=3", "data.vocab=509"]
@@ -47,9 +47,9 @@ def on_run(command, *words):
 
 # Each configuration: commands run one after the other in a folder of their own. RUN is a run folder there.
 configurations = {
-    "tiny": [train("tiny", size=["train.max_steps=3", "train.warmup_steps=1", "data.valid_stories=20"])],
-    "default": [train("default", size=["train.max_steps=3", "train.warmup_steps=1", "data.train_stories=200",
-                                       "data.valid_stories=20"])],
+    "tiny": [train("tiny", size=["train.max_steps=3", "train.warmup_steps=1", "data.valid_documents=20"])],
+    "default": [train("default", size=["train.max_steps=3", "train.warmup_steps=1", "data.train_documents=200",
+                                       "data.valid_documents=20"])],
     "padded": [train("a4", *padded)],
     "padded-long": [train("a4", *padded, "train.max_steps=6", "train.eval_every=3")],
     "packed": [train("a4", *packed)],
@@ -105,8 +105,8 @@ configurations = {
                       on_run("generate", "--prompt", "Once upon a time", "--samples", "3", "--max-tokens", "20")],
     "generate-adapt": [train("a4"), on_run("generate", "--prompt", "Once upon a time", "--max-tokens", "40", "--adapt",
                                            "--adapt-window", "8")],
-    "adapt": [train("a4", *packed), on_run("adapt", "--data", "builtin:recipes", "--stories", "20",
-                                           "--eval-stories", "10")],
+    "adapt": [train("a4", *packed), on_run("adapt", "--data", "builtin:recipes", "--max-documents", "20",
+                                           "--max-eval-documents", "10")],
     "adapt-compare": [train("default"), on_run("adapt", "--data", "builtin:recipes", "--compare", "--tokens", "600")],
     "memory": [train("default"),
                on_run("read", "builtin:recipes", "--slots", "512", "--tokens", "2000", "--window", "128",

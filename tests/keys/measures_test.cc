@@ -27,10 +27,10 @@ TEST(Measures, EntropyOfKnownVectors) {
 TEST(Measures, EffectiveExpertsAndLoad) {
   EXPECT_NEAR(effective_experts({1, 1, 1, 1, 0, 0, 0, 0}), 4.0, 1e-12);
   EXPECT_EQ(effective_experts({0, 0}), 0.0);
-  EXPECT_NEAR(load_over_fair({1, 1, 1, 1}), 1.0, 1e-15);
-  EXPECT_NEAR(load_over_fair({0, 0, 0, 1}), 4.0, 1e-15);
-  EXPECT_EQ(load_over_fair({0, 0}), 0.0);
-  EXPECT_EQ(load_over_fair({}), 0.0);
+  EXPECT_NEAR(max_over_mean_load({1, 1, 1, 1}), 1.0, 1e-15);
+  EXPECT_NEAR(max_over_mean_load({0, 0, 0, 1}), 4.0, 1e-15);
+  EXPECT_EQ(max_over_mean_load({0, 0}), 0.0);
+  EXPECT_EQ(max_over_mean_load({}), 0.0);
 }
 
 TEST(Measures, FrequentSetsIgnoreOrderAndComeMostFrequentFirst) {

@@ -38,7 +38,7 @@ struct Ending {
 
 json layer(int number, double gini) {
   const json usage{
-      {"gini", gini}, {"entropy", 1.0}, {"effective_experts", 2.0}, {"load_over_fair", 2.0}, {"experts_used", 4}};
+      {"gini", gini}, {"entropy", 1.0}, {"effective_experts", 2.0}, {"max_over_mean_load", 2.0}, {"experts_used", 4}};
   return {{"layer", number}, {"count", usage}, {"mass", usage}, {"experts_used_this_epoch", 4}};
 }
 
@@ -62,7 +62,7 @@ class LabClaims : public ::testing::Test {
                 {"perplexity", std::exp(ending.loss)},
                 {"bits_per_byte", ending.bits.value_or(ending.loss / 3)},
                 {"tokens", 62},
-                {"stories", 4},
+                {"documents", 4},
                 {"middle_layer", recipe.model.layers / 2},
                 {"layers", json::array()}};
       if (ending.headline) line["batch_mean_loss"] = *ending.headline;

@@ -27,7 +27,7 @@ json usage(double gini, double entropy) {
   return {{"gini", gini},
           {"entropy", entropy},
           {"effective_experts", std::exp2(entropy)},
-          {"load_over_fair", 2.0},
+          {"max_over_mean_load", 2.0},
           {"experts_used", 4}};
 }
 
@@ -65,7 +65,7 @@ std::string metrics(double shift) {
          {"bits_per_byte", loss / 2},
          {"tokens", 62},
          {"bytes", 300},
-         {"stories", 4},
+         {"documents", 4},
          {"padded_loss", loss + 0.001},
          {"padded_perplexity", std::exp(loss)},
          {"batch_mean_loss", loss},

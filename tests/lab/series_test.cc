@@ -65,7 +65,7 @@ TEST(Recipes, PrintedParametersAndStepsAreReproduced) {
       ++counted;
     }
     if (values.count("steps") > 0) {
-      EXPECT_EQ(recipe.data.train_stories / recipe.train.batch * recipe.train.epochs,
+      EXPECT_EQ(recipe.data.train_documents / recipe.train.batch * recipe.train.epochs,
                 static_cast<std::int64_t>(values.at("steps")))
           << name;
       ++stepped;

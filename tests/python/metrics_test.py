@@ -43,7 +43,7 @@ def read(path):
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     short = ["train.max_steps=6", "train.measure_every=2", "train.eval_every=3", "train.warmup_steps=1", "data.vocab=320",
-             "data.train_stories=60", "data.valid_stories=8", "train.device=cpu"]
+             "data.train_documents=60", "data.valid_documents=8", "train.device=cpu"]
     recipe = os.path.join(source, "recipes")
     runs = {"plain": ["tiny.toml"], "dense": ["tiny.toml", "model.ffn=dense", "some.balance_loss=0.1"],
             "pads": ["tiny.toml", "data.count_pads=true", "train.eval_average=batches", "some.balance_loss=0.1"],

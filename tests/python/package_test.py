@@ -22,7 +22,7 @@ except ImportError:
 import some
 
 SHORT = {"train": {"max_steps": 4, "warmup_steps": 1, "eval_every": 0, "device": "cpu"},
-         "data": {"vocab": 320, "train_stories": 60, "valid_stories": 10}, "some": {"decay_warmup": 1}}
+         "data": {"vocab": 320, "train_documents": 60, "valid_documents": 10}, "some": {"decay_warmup": 1}}
 
 
 def read(path):
@@ -105,14 +105,14 @@ class PackageTest(unittest.TestCase):
         logp = logits - np.log(np.exp(logits - logits.max(1, keepdims=True)).sum(1, keepdims=True)) - logits.max(1, keepdims=True)
         nll = -logp[np.arange(len(ids) - 1), ids[1:]]
         trace = run.trace("Once upon a time there was a fox.")
-        told = [token["surprise_nats"] for token in trace["tokens"][1:]]
+        told = [token["loss"] for token in trace["tokens"][1:]]
         np.testing.assert_allclose(nll, told, atol=1e-4)
 
     def test_measures_and_evaluation(self):
-        evaluated = self.run_.evaluate(stories=5)
+        evaluated = self.run_.evaluate(max_documents=5)
         self.assertGreater(evaluated["loss"], 0)
         self.assertEqual(len(evaluated["layers"]), 2)
-        self.assertEqual(len(self.run_.measures(stories=5)["layers"]), 2)
+        self.assertEqual(len(self.run_.measures(max_documents=5)["layers"]), 2)
 
     def test_reading_into_a_memory(self):
         report = self.run_.read(["builtin:recipes"], memory="one.memory", settings={"slots": 64}, tokens=300,

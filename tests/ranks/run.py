@@ -33,7 +33,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The recipe of the tests of training, with more micro-batches in a step: enough for eight ranks.
 RECIPE = os.path.join(os.path.dirname(HERE), "train", "small_run.toml")
-WIDER = ["train.accumulate=8", "data.train_stories=200", "train.threads=1"]
+WIDER = ["train.accumulate=8", "data.train_documents=200", "train.threads=1"]
 
 FIXTURES = os.path.join(HERE, "../reference/fixtures")
 
@@ -199,7 +199,7 @@ def used(ranks, options):
         if os.path.exists(memory):
             os.remove(memory)
         said = [ranks.run(ranks.words(count, "eval", "used/run", *where)),
-                ranks.run(ranks.words(count, "eval", "used/run", "--data", "builtin:nature", "--stories", "40",
+                ranks.run(ranks.words(count, "eval", "used/run", "--data", "builtin:nature", "--max-documents", "40",
                                       "data.long=split", *where)),
                 ranks.run(ranks.words(count, "read", "used/run", "builtin:nature", "--tokens", "1500", *where)),
                 ranks.run(ranks.words(count, "eval", "used/run", "--memory", memory, *where))]
@@ -218,7 +218,7 @@ def used(ranks, options):
     shared_queue(ranks)
 
 
-LAB = ["lab", "run", "tiny", "train.threads=1", "train.max_steps=4", "data.valid_stories=9", "--device", "cpu",
+LAB = ["lab", "run", "tiny", "train.threads=1", "train.max_steps=4", "data.valid_documents=9", "--device", "cpu",
        "--recipes", os.path.join(os.path.dirname(os.path.dirname(HERE)), "recipes")]
 
 

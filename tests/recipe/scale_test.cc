@@ -36,7 +36,7 @@ TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
       EXPECT_EQ(small.model.top_k, full.model.top_k);
       EXPECT_LE(small.model.seq_len, full.model.seq_len);
       EXPECT_GE(small.model.seq_len, std::min(full.model.seq_len, 256));
-      EXPECT_GE(small.data.train_stories, 2 * small.train.batch * small.train.accumulate);
+      EXPECT_GE(small.data.train_documents, 2 * small.train.batch * small.train.accumulate);
       EXPECT_EQ(small.model.vocab, small.data.vocab);
       EXPECT_EQ(small.train.epochs, full.train.epochs);
       EXPECT_EQ(small.train.lr, std::stod(fmt::format("{:.3g}", small.train.lr))) << "readable in a resolved recipe";
@@ -48,14 +48,14 @@ TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
 }
 
 TEST(Scale, StagesShrinkLikeTheRest) {
-  const std::vector<std::string> own{"data.train_stories=40000", "train.warmup_steps=900", "train.lr=0.002"};
+  const std::vector<std::string> own{"data.train_documents=40000", "train.warmup_steps=900", "train.lr=0.002"};
   const Recipe full = recipe_named("continual");
   std::vector<std::string> in_stage;
   for (const std::string& one : own) in_stage.push_back("stage.2." + one);
   const Recipe small = scale_recipe(override_recipe(full, "x", in_stage), 0.05);
   const Recipe alone = scale_recipe(override_recipe(full, "x", own), 0.05), second = stage_recipes(small)[1];
-  EXPECT_LT(second.data.train_stories, 40000);
-  EXPECT_EQ(second.data.train_stories, alone.data.train_stories);
+  EXPECT_LT(second.data.train_documents, 40000);
+  EXPECT_EQ(second.data.train_documents, alone.data.train_documents);
   EXPECT_EQ(second.train.warmup_steps, alone.train.warmup_steps);
   EXPECT_EQ(second.train.lr, alone.train.lr);
   EXPECT_EQ(second.data.train, "builtin:nature");
@@ -74,8 +74,8 @@ TEST(Scale, SeriesAKeepsItsOrderOfWidthsAndDepths) {
   EXPECT_LT(a2.model.layers, a4.model.layers);
   EXPECT_LT(a4.model.layers, a6.model.layers);
   // 500 of 10,000 stories, in batches of 5 in place of 32: the steps and what is counted in them shrink alike.
-  EXPECT_EQ(a4.data.train_stories, 500);
-  EXPECT_EQ(a4.data.valid_stories, 100);
+  EXPECT_EQ(a4.data.train_documents, 500);
+  EXPECT_EQ(a4.data.valid_documents, 100);
   EXPECT_EQ(a4.train.batch, 5);
   EXPECT_EQ(a4.model.keys.decay_warmup, 128);  // 400 * (500 / 5) / (10000 / 32)
 }

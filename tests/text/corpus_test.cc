@@ -14,9 +14,9 @@ class Corpus : public testing::TextFiles {
  protected:
   static Stories read(CorpusOptions options) {
     CorpusReader reader(std::move(options));
-    Stories stories;
-    for (std::string story; reader.next(story);) stories.push_back(story);
-    return stories;
+    Stories documents;
+    for (std::string story; reader.next(story);) documents.push_back(story);
+    return documents;
   }
   static Stories read_path(const std::string& path) { return read(CorpusOptions{.paths = {path}}); }
 };
@@ -44,7 +44,7 @@ TEST_F(Corpus, EmptyStoriesAreCountedAndLeftOut) {
   EXPECT_EQ(story, "b");
   EXPECT_FALSE(reader.next(story));
   EXPECT_FALSE(reader.next(story));
-  EXPECT_EQ(reader.stories(), 2u);
+  EXPECT_EQ(reader.documents(), 2u);
   EXPECT_EQ(reader.empty_documents(), 3u);
   EXPECT_EQ(reader.bytes(), 2u);
 }
@@ -61,7 +61,7 @@ TEST_F(Corpus, LineEndsDoNotMatter) {
     EXPECT_EQ(a, b);
   }
   EXPECT_FALSE(from_dos.next(b));
-  EXPECT_EQ(from_unix.stories(), 2u);
+  EXPECT_EQ(from_unix.documents(), 2u);
   EXPECT_EQ(from_unix.content_hash(), from_dos.content_hash());
 }
 
@@ -186,9 +186,9 @@ TEST_F(Corpus, FiftyMegabytesInOneLine) {
   std::string text;
   while (text.size() < (50u << 20)) text += "a long line that never seems to end, na\u00EFve or not; ";
   const auto begin = std::chrono::steady_clock::now();
-  const Stories stories = read_path(write("long.txt", "first\n<|endoftext|>\n" + text + "\n<|endoftext|>\nlast"));
-  ASSERT_EQ(stories.size(), 3u);
-  EXPECT_TRUE(stories[1] == text);
+  const Stories documents = read_path(write("long.txt", "first\n<|endoftext|>\n" + text + "\n<|endoftext|>\nlast"));
+  ASSERT_EQ(documents.size(), 3u);
+  EXPECT_TRUE(documents[1] == text);
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 60.0);
 }
 
@@ -200,7 +200,7 @@ TEST_F(Corpus, TinyStories) {
     ASSERT_NE(story.front(), '\n');
     ASSERT_NE(story.back(), '\n');
   }
-  EXPECT_EQ(reader.stories(), 20000u);
+  EXPECT_EQ(reader.documents(), 20000u);
   EXPECT_EQ(reader.empty_documents(), 0u);
 }
 

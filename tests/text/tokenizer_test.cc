@@ -71,7 +71,7 @@ TEST(TokenizerFixtures, TrainingGivesTheSameFile) {
       options.vocab_size = 1000;
       options.threads = threads;
       EXPECT_EQ(train_bpe(options, corpus).to_json(), read_whole(fixture(name))) << name;
-      EXPECT_EQ(corpus.stories(), 2000u);
+      EXPECT_EQ(corpus.documents(), 2000u);
     }
   }
 }

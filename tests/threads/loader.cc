@@ -13,7 +13,7 @@ namespace {
 using namespace some;
 using namespace some;
 
-TokenData stories(int count) {
+TokenData documents(int count) {
   std::vector<std::vector<std::int32_t>> ids;
   for (int story = 0; story < count; ++story) {
     std::vector<std::int32_t> one;
@@ -40,7 +40,7 @@ std::vector<std::uint64_t> read_all(const TokenData& data, std::int64_t first) {
 }
 
 int run() {
-  const TokenData data = stories(37);
+  const TokenData data = documents(37);
   const std::vector<std::uint64_t> expected = read_all(data, 3);
   std::vector<std::vector<std::uint64_t>> got(4);
   std::vector<std::thread> readers;

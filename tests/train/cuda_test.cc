@@ -229,9 +229,9 @@ top_k = 2
 decay_warmup = 8
 [data]
 train = "builtin:stories"
-train_stories = 48
+train_documents = 48
 long = "cut"
-valid_stories = 8
+valid_documents = 8
 vocab = 320
 [train]
 epochs = 3

@@ -49,7 +49,7 @@ TEST(Evaluate, SplitTextIsReadWithASlidingContext) {
     }
     const Evaluation split = evaluate(model, data, options);
     EXPECT_EQ(split.tokens, 39 + 2);
-    EXPECT_EQ(split.stories, 2);
+    EXPECT_EQ(split.documents, 2);
     EXPECT_NEAR(split.loss, expected / 41, 1e-9);
     // Every predicted position counts once in the load of the experts, also if padding counts.
     double choices = 0;

@@ -34,6 +34,8 @@ void make_old(const std::string& folder) {
                                  {"\ntoken_shift = ", "\nlisten = "},
                                  {"\ninput_proj = ", "\nreadin = "},
                                  {"\nconv = ", "\nlook_back = "},
+                                 {"\ntrain_documents = ", "\ntrain_stories = "},
+                                 {"\nvalid_documents = ", "\nvalid_stories = "},
                                  {"\nrouting = \"hash\"", "\nrouting = \"random\""},
                                  {"\nmodulation = \"additive\"", "\nmodulation = \"inside\""}})
     config = replaced(config, now, old);

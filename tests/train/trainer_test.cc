@@ -145,9 +145,9 @@ TEST(Trainer, RefusesAFolderThatHoldsARunAndOtherDataOnResuming) {
   EXPECT_ERROR(start_run(recipe(), run, {}), Code::run_exists, run);
   EXPECT_ERROR((resume_run(run, {{"train.lr=1"}, {}}, {})), Code::resume_refused, "train.lr=1", run);
   std::string config = read_file(folder / "run/config.toml");
-  const auto at = config.find("train_stories = 40");
+  const auto at = config.find("train_documents = 40");
   ASSERT_NE(at, std::string::npos);
-  config.replace(at, 18, "train_stories = 48");
+  config.replace(at, 20, "train_documents = 48");
   write_file_atomic(folder / "run/config.toml", config);
   EXPECT_ERROR((resume_run(run, {}, {})), Code::run_mismatch, run);
 }
@@ -158,7 +158,7 @@ TEST(Trainer, APlainFileWithoutSeparatorsTrains) {
   std::string text;
   for (int i = 0; i < 400; ++i) text += fmt::format("Line {} of a play, spoken by person {}.\n", i, i % 9);
   const std::string file = folder.write("input.txt", text);
-  const std::vector<std::string> plain{"data.train=" + file, "data.train_stories=0", "data.valid_stories=0",
+  const std::vector<std::string> plain{"data.train=" + file, "data.train_documents=0", "data.valid_documents=0",
                                        "data.long=split", "train.max_steps=4"};
   const TrainResult result = start_run(recipe(plain), folder / "run", {});
   EXPECT_EQ(result.data.train.documents, 1);

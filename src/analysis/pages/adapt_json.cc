@@ -28,7 +28,7 @@ json measured(const Evaluation& evaluation) {
           {"bits_per_byte", evaluation.bits_per_byte},
           {"tokens", evaluation.tokens},
           {"bytes", evaluation.bytes},
-          {"stories", evaluation.stories}};
+          {"documents", evaluation.documents}};
 }
 
 json measured_twice(const BeforeAfter& text) {
@@ -56,7 +56,7 @@ json to_json(const AdaptReport& report) {
            {"window_tokens", report.window_tokens},
            {"uniform", {{"loss", report.uniform_loss}}},
            {"stream",
-            {{"stories", report.stories},
+            {{"documents", report.documents},
              {"pieces", report.pieces},
              {"tokens", report.tokens},
              {"held_out_pieces", report.held_out_pieces},

@@ -100,7 +100,7 @@ std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
   const bool learnt = report.active.has_value();
   Header header = run_header("Adaptation", run);
   header.title = fmt::format("{} at step {} reads {}", run_name(run), report.from_step, report.data);
-  header.facts.emplace_back("stream", fmt::format("{} tokens of {} stories", report.tokens, report.stories));
+  header.facts.emplace_back("stream", fmt::format("{} tokens of {} stories", report.tokens, report.documents));
   header.facts.emplace_back("keys",
                             learnt ? fmt::format("move by {}, {} updates", report.rules, report.updates) : "frozen");
   Document document(std::move(header));

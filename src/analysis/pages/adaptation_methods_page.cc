@@ -51,7 +51,7 @@ json to_json(const AdaptMethodsReport& report) {
   for (const AdaptMethod& way : report.ways) ways.push_back(way_json(way));
   return {{"run", report.run},       {"step", report.step},     {"data", report.data},
           {"tokens", report.tokens}, {"window", report.window}, {"original_tokens", report.original_tokens},
-          {"slots", report.slots},   {"ways", std::move(ways)}};
+          {"slots", report.slots},   {"methods", std::move(ways)}};
 }
 
 std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun& run) {
@@ -63,7 +63,7 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
   document.paragraph(
       "Every token is predicted before anything is learnt from it. Gain is against the frozen model on the same "
       "stream; forgotten is what the run's own validation text costs more afterwards. In nats a token.");
-  Table table{"ways",
+  Table table{"methods",
               "Ways of learning in use",
               {{"way", "", false},
                {"what learns", "", false},

@@ -96,13 +96,13 @@ nlohmann::json to_json(const GuildReport& report) {
   nlohmann::json out{{"run", report.run},
                      {"step", report.step},
                      {"data", report.data},
-                     {"stories", report.stories},
+                     {"documents", report.documents},
                      {"positions", report.positions},
                      {"experts", report.experts},
                      {"top_k", report.top_k},
                      {"shuffles", report.shuffles},
                      {"seed", report.seed},
-                     {"least_count", report.min_count},
+                     {"min_count", report.min_count},
                      {"layers", nlohmann::json::array()}};
   for (std::size_t c = 0; c < report.class_shares.size(); ++c)
     out["class_shares"][name_of(static_cast<WordClass>(c))] = report.class_shares[c];

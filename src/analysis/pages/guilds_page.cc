@@ -175,7 +175,7 @@ Table class_table(const GuildLayer& layer) {
 std::string guilds_page(const GuildReport& report, const OpenedRun& run) {
   Header header = run_header("Guilds", run);
   header.facts.emplace_back(
-      "text", fmt::format("{} positions of {} stories, {}", report.positions, report.stories, report.data));
+      "text", fmt::format("{} positions of {} stories, {}", report.positions, report.documents, report.data));
   Document document(std::move(header));
   document.paragraph(
       fmt::format("Do experts stand for tokens or kinds of words, more than chance would have it? Chance is what the "

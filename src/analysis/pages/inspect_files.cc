@@ -77,7 +77,7 @@ class Writer {
         prefix + "-usage.svg",
         plot_usage(fmt::format("Layer {}: how much each of its {} experts is used", number, report_.experts),
                    fmt::format("{}. Gini {:.3f}, {:.1f} experts in effect, the busiest at {:.1f} times its fair share.",
-                               where_, by_count.gini, by_count.effective_experts, by_count.load_over_fair),
+                               where_, by_count.gini, by_count.effective_experts, by_count.max_over_mean_load),
                    layer.usage, scale));
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by principal components", number);

@@ -41,7 +41,7 @@ Table layer_table(const InspectReport& report) {
     if (m.layer == report.middle_layer) table.marked.insert(table.rows.size());
     table.rows.push_back({layer_name(report, layer), fixed(m.count.gini, 3), fixed(m.mass.gini, 3),
                           fixed(m.count.entropy, 2), fixed(m.mass.entropy, 2), fixed(m.count.effective_experts, 1),
-                          fixed(m.mass.effective_experts, 1), fixed(m.count.load_over_fair, 2),
+                          fixed(m.mass.effective_experts, 1), fixed(m.count.max_over_mean_load, 2),
                           layer.experts_used_last_epoch ? fmt::to_string(*layer.experts_used_last_epoch) : "–",
                           fixed(m.validation->choices.gate_entropy, 3), fixed(m.key_norm.least, 3),
                           fixed(m.key_norm.mean, 3), fixed(m.key_norm.most, 3),
@@ -111,7 +111,7 @@ std::string inspect_page(const InspectReport& report, const OpenedRun& run) {
   Header header = run_header("Inspection", run);
   header.facts.emplace_back(
       "loss", fmt::format("{:.4f} nats a token, {:.4f} bits a byte over {} stories of {}", report.evaluation.loss,
-                          report.evaluation.bits_per_byte, report.evaluation.stories, report.data));
+                          report.evaluation.bits_per_byte, report.evaluation.documents, report.data));
   Document document(std::move(header));
   document.heading(2, "all", "All layers");
   document.table(layer_table(report));

@@ -129,11 +129,11 @@ WrittenText Run::generate(const std::string& prompt, const WriteOptions& options
   });
 }
 
-MeasuredLoss Run::evaluate(const std::string& data, std::int64_t documents) {
+MeasuredLoss Run::evaluate(const std::string& data, std::int64_t max_documents) {
   return told([&] {
-    const AnalysisText text = load_analysis_text(inside_->run, data, documents);
+    const AnalysisText text = load_analysis_text(inside_->run, data, max_documents);
     EvaluateOptions how = evaluate_options(inside_->run.recipe, inside_->run.tokenizer);
-    how.stories = documents;
+    how.max_documents = max_documents;
     return measured(some::evaluate(*inside_->run.model, text.data, how));
   });
 }

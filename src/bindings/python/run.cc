@@ -162,15 +162,15 @@ class Run {
     return to_python(one ? out[0] : out);
   }
 
-  py::object evaluate(const std::string& data, std::int64_t stories, const std::optional<std::string>& memory) {
+  py::object evaluate(const std::string& data, std::int64_t max_documents, const std::optional<std::string>& memory) {
     return to_python(with([&] {
-      const AnalysisText text = load_analysis_text(*run_, data, stories);
+      const AnalysisText text = load_analysis_text(*run_, data, max_documents);
       EvaluateOptions how = evaluate_options(run_->recipe, run_->tokenizer);
-      how.stories = stories;
+      how.max_documents = max_documents;
       std::optional<Memory> knows;
       if (memory) {
         how.memory = &knows.emplace(open_memory(*run_, *memory));
-        warn_about_overlap(*run_, *knows, text.data, stories, text.source);
+        warn_about_overlap(*run_, *knows, text.data, max_documents, text.source);
       }
       const Evaluation evaluation = some::evaluate(*run_->model, text.data, how);
       nlohmann::json out = to_json(evaluation, how);
@@ -189,21 +189,21 @@ class Run {
         [&] { return to_json(words ? trace_text(*run_, given, wanted) : trace_tokens(*run_, ids, wanted), *run_); }));
   }
 
-  py::object inspect(const std::string& data, std::int64_t stories) {
+  py::object inspect(const std::string& data, std::int64_t max_documents) {
     InspectOptions options;
     options.data = data;
-    options.stories = stories;
+    options.max_documents = max_documents;
     options.maps = false;
     return to_python(with([&] { return to_json(inspect_run(*run_, options)); }));
   }
 
   py::object read(const std::vector<std::string>& texts, const std::string& memory, const py::dict& settings,
-                  std::int64_t stories, std::int64_t tokens, std::int64_t original_tokens) {
+                  std::int64_t max_documents, std::int64_t tokens, std::int64_t original_tokens) {
     Interrupt interrupt;
     ReadOptions options;
     options.texts = texts;
     options.memory = memory;
-    options.stories = stories;
+    options.max_documents = max_documents;
     options.tokens = tokens;
     options.original_tokens = original_tokens;
     options.stop = [&] { return interrupt.asked(); };
@@ -271,13 +271,13 @@ void add_run(py::module_& module) {
            arg("on_token") = py::none(),
            "Goes on from a prompt, or from each of several: {prompt, text, tokens, stopped}. on_token is called with "
            "{prompt, token, text} as they come.")
-      .def("evaluate", &Run::evaluate, arg("data") = "", arg("stories") = 0, arg("memory") = py::none(),
+      .def("evaluate", &Run::evaluate, arg("data") = "", arg("max_documents") = 0, arg("memory") = py::none(),
            "Loss, perplexity, bits a byte and the measures of every layer, as `some eval --json` has them.")
       .def("trace", &Run::trace, arg("text"), arg("layers") = py::none(),
            "Which experts saw which token, as `some trace --json` has it; of a text or of ids.")
-      .def("measures", &Run::inspect, arg("data") = "", arg("stories") = 200,
+      .def("measures", &Run::inspect, arg("data") = "", arg("max_documents") = 200,
            "Every layer's experts and keys in numbers, as `some inspect --json` has them.")
-      .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("stories") = 0,
+      .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("max_documents") = 0,
            arg("tokens") = 0, arg("original_tokens") = 20000,
            "Reads texts into a memory (a file; \"\": nothing is kept) and tells what it gains, as `some read --json`. "
            "settings: slots, window, match, decay, share, sharpness, documents.")

@@ -163,10 +163,10 @@ void set_up_adapt(Command& command) {
                   "tokens from one update to the next; 0: batches as large as in training")
       ->capture_default_str();
   command.add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
-  command.add_option("--stories", options->adapt.stories, "only the first N stories of the new text; 0: all")
+  command.add_option("--max-documents", options->adapt.max_documents, "only the first N stories of the new text; 0: all")
       ->capture_default_str();
   command
-      .add_option("--eval-stories", options->adapt.eval_stories,
+      .add_option("--max-eval-documents", options->adapt.max_eval_documents,
                   "stories of each text to measure before and after; 0: all")
       ->capture_default_str();
   command.add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");

@@ -20,7 +20,7 @@ struct EvalFlags {
   ModelFlags model;
   std::string data;
   std::vector<std::string> overrides;
-  std::int64_t stories = 0;
+  std::int64_t max_documents = 0;
   std::string memory;
   bool json = false;
 };
@@ -52,10 +52,10 @@ void run(const EvalFlags& options) {
     data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).valid;
     source = config.valid.empty() ? "the run's validation text" : config.valid;
   } else {
-    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.stories, run.paths.read_only_cache());
+    data = load_tokens(*run.ctx, source, config, run.tokenizer, options.max_documents, run.paths.read_only_cache());
   }
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
-  how.stories = options.stories;
+  how.max_documents = options.max_documents;
   how.long_documents = config.long_documents;
   check_same_run(run, {{"the text (its hash)", hex(data.hash())}});
   const Evaluation evaluation = evaluate(*run.model, data, how);
@@ -63,14 +63,14 @@ void run(const EvalFlags& options) {
   DocumentOverlap known;
   if (!options.memory.empty()) {
     const Memory memory = open_memory(run, options.memory);
-    known = warn_about_overlap(run, memory, data, options.stories, source);
+    known = warn_about_overlap(run, memory, data, options.max_documents, source);
     how.memory = &memory;
     remembering = evaluate(*run.model, data, how);
     how.memory = nullptr;
   }
   if (!group.root()) return;
   const std::vector<LayerMeasures> layers = layer_measures(*run.model, evaluation.layers, {});
-  const DataUse text = data_use(data, run.recipe.model.seq_len, config.long_documents, options.stories);
+  const DataUse text = data_use(data, run.recipe.model.seq_len, config.long_documents, options.max_documents);
   if (options.json) {
     nlohmann::json out = to_json(evaluation, how);
     out["run"] = options.model.run;
@@ -103,7 +103,7 @@ void run(const EvalFlags& options) {
         "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its "
         "fair share  gate entropy {:.3f}\n",
         layer.layer, use.gini, use.entropy, use.effective_experts, use.experts_used, run.recipe.model.experts,
-        use.load_over_fair, layer.validation->choices.gate_entropy);
+        use.max_over_mean_load, layer.validation->choices.gate_entropy);
   }
 }
 
@@ -114,7 +114,7 @@ void set_up_eval(Command& command) {
                      "file, folder or builtin:DOMAIN (default: the run's own validation data)");
   command.add_option("OVERRIDES", options->overrides,
                      "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
-  command.add_option("--stories", options->stories, "only the first N documents");
+  command.add_option("--max-documents", options->max_documents, "only the first N documents");
   command.add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
   command.add_json(options->json);
   command.callback([options] { run(*options); });

@@ -63,7 +63,7 @@ void print_report(const GuildReport& report) {
     fmt::print("{}", wrapped(text, columns, indent));
   };
   say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles", report.run, report.step,
-                          report.positions, report.stories, report.data, report.shuffles));
+                          report.positions, report.documents, report.data, report.shuffles));
   // Sorted by name, as in the JSON output.
   std::map<std::string, double> shares;
   for (std::size_t c = 0; c < report.class_shares.size(); ++c)
@@ -122,14 +122,14 @@ void set_up_guilds(Command& command) {
   command.add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
   command.add_option("--data", options->guilds.data,
                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
-  command.add_option("--stories", options->guilds.stories, "only the first N stories; 0: all")->capture_default_str();
+  command.add_option("--max-documents", options->guilds.max_documents, "only the first N stories; 0: all")->capture_default_str();
   command
       .add_option("--shuffles", options->guilds.shuffles,
                   "how often the tokens are shuffled to learn what chance gives")
       ->capture_default_str();
   command.add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
   command
-      .add_option("--least-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
+      .add_option("--min-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
       ->capture_default_str();
   command.add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()

@@ -26,7 +26,7 @@ void print_table(const InspectReport& report) {
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report.run, report.step, report.experts,
              report.top_k);
   fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte\n{} stories of {}\n\n", report.evaluation.loss,
-             report.evaluation.bits_per_byte, report.evaluation.stories, report.data);
+             report.evaluation.bits_per_byte, report.evaluation.documents, report.data);
   const auto row = [&](const InspectedLayer& layer, const std::string& values) {
     const bool middle = layer.measures.layer == report.middle_layer;
     if (middle) send_control_sequence("\033[1m");
@@ -39,7 +39,7 @@ void print_table(const InspectReport& report) {
     const UsageMeasures &count = layer.measures.count, &mass = layer.measures.mass;
     row(layer, fmt::format("{:<7} {:<6} {:<7} {:<7} {:<7} {:<7} {:<9} {}", fixed(count.gini, 3), fixed(mass.gini, 3),
                            fixed(count.entropy, 2), fixed(mass.entropy, 2), fixed(count.effective_experts, 1),
-                           fixed(mass.effective_experts, 1), fixed(count.load_over_fair, 2),
+                           fixed(mass.effective_experts, 1), fixed(count.max_over_mean_load, 2),
                            layer.experts_used_last_epoch ? fmt::to_string(*layer.experts_used_last_epoch) : "-"));
   }
   fmt::print("\nkeys   length                 moved            births/   gate      sets\n");
@@ -106,7 +106,7 @@ void set_up_inspect(Command& command) {
   command.add_flag("--svg", options->svg, "also draw the pictures as SVG files");
   command.add_option("--data", options->inspect.data,
                      "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
-  command.add_option("--stories", options->inspect.stories, "only the first N stories; 0: all")->capture_default_str();
+  command.add_option("--max-documents", options->inspect.max_documents, "only the first N stories; 0: all")->capture_default_str();
   command.add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
   command.add_option("--perplexity", options->inspect.tsne.perplexity,
                      "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");

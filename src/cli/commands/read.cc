@@ -170,7 +170,7 @@ void set_up_read(Command& command) {
                    "a control: nothing is merged or passed on, the oldest slot goes first");
   command.add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
       ->capture_default_str();
-  command.add_option("--stories", options->read.stories, "only the first N documents of each text; 0: all")
+  command.add_option("--max-documents", options->read.max_documents, "only the first N documents of each text; 0: all")
       ->capture_default_str();
   command
       .add_option("--original", options->read.original_tokens,

@@ -52,10 +52,10 @@ void train(const TrainOptions& options) {
     print_json({{"tokenizer", options.out},
                 {"kind", options.kind},
                 {"vocab", tokenizer.vocab_size()},
-                {"stories", corpus.stories()},
+                {"documents", corpus.documents()},
                 {"bytes", corpus.bytes()}});
   else
-    fmt::print("{}: {} tokens, trained on {} documents ({})\n", options.out, tokenizer.vocab_size(), corpus.stories(),
+    fmt::print("{}: {} tokens, trained on {} documents ({})\n", options.out, tokenizer.vocab_size(), corpus.documents(),
                format_bytes(static_cast<double>(corpus.bytes())));
 }
 
@@ -110,7 +110,7 @@ void set_up_tokenizer_train(Command& command) {
   command.add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
       ->capture_default_str();
   command.add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
-  command.add_option("--stories", options->corpus.limit, "only the first N documents");
+  command.add_option("--max-documents", options->corpus.limit, "only the first N documents");
   command.add_option("-o,--out", options->out, "tokenizer.json to write")->required();
   command.add_json(options->json);
   command.callback([options] { train(*options); });

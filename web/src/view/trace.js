@@ -183,7 +183,7 @@ class Trace {
   // token picked; or by how little the model expected it.
   strength(t) {
     if (this.shading === 'surprise') {
-      const { surprise_nats: surprise } = this.data.tokens[t];
+      const { loss: surprise } = this.data.tokens[t];
       return surprise === undefined ? 0 : 1 - Math.exp(-surprise / 3);
     }
     if (this.shading === 'memory') return this.data.tokens[t].memory?.share ?? 0;
@@ -278,7 +278,7 @@ class Trace {
         ),
       ),
     );
-    const { surprise_nats: surprise } = tokens[t];
+    const { loss: surprise } = tokens[t];
     const expected =
       surprise === undefined ? '' : ` The model expected it with probability ${Math.exp(-surprise).toPrecision(2)}.`;
     const same = tokens.filter((_, i) => this.set(i) === this.set(t)).length;
@@ -305,7 +305,7 @@ class Trace {
       'p',
       {},
       `The memory has ${percent(memory.share)} of its probability, which is `,
-      `${Math.exp(-memory.surprise_nats).toPrecision(2)} with it.`,
+      `${Math.exp(-memory.loss).toPrecision(2)} with it.`,
     );
     const found = memory.passages.map(({ text, offset, before, token, after, share }) =>
       element(
