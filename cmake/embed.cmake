@@ -21,7 +21,7 @@ function(embed library function)
 #include <cstddef>
 #include <span>
 
-#include \"core/embedded.h\"
+#include \"core/files/embedded.h\"
 
 __asm__(
     \".section .rodata\\n\"

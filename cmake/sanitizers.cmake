@@ -4,7 +4,7 @@
 # Everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check, scripts/fuzz for longer.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
 set(reader_sources
-  core/escape.cc core/files.cc core/folders.cc core/json.cc core/json_lines.cc tensor/safetensors.cc
+  core/escape.cc core/files/files.cc core/files/folders.cc core/files/json.cc core/files/json_lines.cc tensor/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
@@ -43,7 +43,7 @@ target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
 
 # The threads of the loader under ThreadSanitizer.
 add_executable(loader_threads tests/threads/loader.cc
-  src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/core/escape.cc src/core/files.cc)
+  src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/core/escape.cc src/core/files/files.cc)
 target_link_libraries(loader_threads PRIVATE some_data)
 target_compile_options(loader_threads PRIVATE -O1 -fsanitize=thread)
 target_link_options(loader_threads PRIVATE -fsanitize=thread)

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/assignments.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "inference/key_learner.h"
 #include "runs/checkpoint.h"
 #include "runs/new_folder.h"

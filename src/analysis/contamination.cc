@@ -8,7 +8,7 @@
 #include "analysis/read.h"
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "data/source.h"
 
 namespace some {

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "analysis/assignments.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json_lines.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json_lines.h"
 #include "evaluation/json.h"
 #include "runs/checkpoint.h"
 #include "tensor/safetensors.h"

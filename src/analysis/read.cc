@@ -9,8 +9,8 @@
 #include "analysis/contamination.h"
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/system_memory.h"
 #include "memory/memory_file.h"
 

@@ -10,7 +10,7 @@
 #include "analysis/read.h"
 #include "analysis/trace.h"
 #include "core/error.h"
-#include "core/json.h"
+#include "core/files/json.h"
 #include "plot/escape_html.h"
 #include "runs/checkpoint.h"
 

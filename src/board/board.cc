@@ -16,8 +16,8 @@
 #include "board/page.h"
 #include "board/worker.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/json.h"
 #include "core/system_error.h"
 
 namespace some {

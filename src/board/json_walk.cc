@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 namespace {

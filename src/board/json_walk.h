@@ -24,8 +24,8 @@ class JsonVisitor {
   virtual void text(const JsonPath& path, std::string_view value) = 0;  // as written, with escapes
 };
 
-// Returns false if the line is damaged, by the same rules as for_each_json_line (core/json_lines.h): it is not a JSON
-// object, or nests deeper than max_json_depth. The values visited until then must be discarded.
+// Returns false if the line is damaged, by the same rules as for_each_json_line (core/files/json_lines.h): it is not a
+// JSON object, or nests deeper than max_json_depth. The values visited until then must be discarded.
 bool walk_json(std::string_view line, JsonVisitor& visitor);
 
 }  // namespace some

@@ -8,8 +8,8 @@
 
 #include "board/own_files.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/json.h"
 #include "plot/escape_html.h"
 #include "recipe/recipe.h"
 #include "runs/checkpoint.h"

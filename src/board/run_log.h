@@ -12,7 +12,7 @@
 
 #include "board/curves.h"
 #include "board/json_walk.h"
-#include "core/json_lines.h"
+#include "core/files/json_lines.h"
 
 namespace some {
 

@@ -8,7 +8,7 @@
 #include "analysis/pages/memory_view.h"
 #include "board/own_files.h"
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "memory/memory_file.h"
 #include "plot/projection.h"
 #include "runs/run.h"

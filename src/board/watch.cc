@@ -6,8 +6,8 @@
 
 #include "board/own_files.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "runs/run.h"
 
 namespace some {

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "recipe/schema.h"
 
 namespace some {

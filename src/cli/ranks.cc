@@ -9,7 +9,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 

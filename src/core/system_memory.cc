@@ -11,7 +11,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 namespace {

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "data/source.h"
 #include "data/token_data.h"
 #include "data/token_file.h"

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/random.h"
 #include "text/corpus.h"
 #include "text/stories.h"

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "data/token_data.h"
 
 namespace some {

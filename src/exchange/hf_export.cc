@@ -3,8 +3,8 @@
 
 #include "analysis/pages/run_header.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/version.h"
 #include "exchange/hf.h"
 #include "exchange/python_files.h"

@@ -6,9 +6,9 @@
 
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json.h"
 #include "exchange/hf.h"
 #include "exchange/recipe_json.h"
 #include "model/parts.h"

@@ -7,8 +7,8 @@
 
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/threads.h"
 #include "experts/elements.h"
 #include "experts/orthogonal.h"

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "core/embedded.h"
+#include "core/files/embedded.h"
 
 namespace some {
 

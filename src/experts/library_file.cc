@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/threads.h"
 #include "experts/elements.h"
 #include "tensor/finite.h"

@@ -6,8 +6,8 @@
 
 #include "analysis/pages/run_header.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "data/source.h"
 #include "recipe/scale.h"
 #include "recipe/toml.h"

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "data/source.h"
 #include "recipe/scale.h"
 #include "runs/run.h"

@@ -5,9 +5,9 @@
 
 #include "analysis/assignments.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json.h"
 #include "core/log.h"
 #include "inference/generate.h"
 #include "runs/checkpoint.h"

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "recipe/schema.h"
 #include "recipe/toml.h"
 

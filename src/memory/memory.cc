@@ -7,7 +7,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/old_names.h"
 #include "memory/entries.h"
 #include "memory/partitions.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "tensor/safetensors.h"
 
 namespace some {

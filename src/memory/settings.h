@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 template <typename Owner>

@@ -7,9 +7,9 @@
 #include "experts/library_file.h"
 #include "model/attention.h"
 #include "model/causal_conv.h"
-#include "model/expert_bank.h"
-#include "model/feed_forward.h"
-#include "model/router.h"
+#include "model/ffn/expert_bank.h"
+#include "model/ffn/feed_forward.h"
+#include "model/ffn/router.h"
 
 namespace some {
 

@@ -80,7 +80,7 @@ struct ParameterCounts {
 // spec 2, "Parameter counts": of what declare_parameters declares (model/declaration.h).
 ParameterCounts count_parameters(const ModelConfig& config);
 
-std::vector<std::string> routing_kinds();  // their names, in the order of RoutingKind (model/routing.cc)
+std::vector<std::string> routing_kinds();  // their names, in the order of RoutingKind (model/ffn/routing.cc)
 
 // Every key of the [model] and [some] tables. Include core/setting.h to use them.
 const std::vector<Setting<ModelConfig>>& model_settings();

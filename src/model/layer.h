@@ -5,10 +5,10 @@
 
 #include "keys/key_store.h"
 #include "model/attention.h"
-#include "model/expert_bank.h"
-#include "model/feed_forward.h"
+#include "model/ffn/expert_bank.h"
+#include "model/ffn/feed_forward.h"
+#include "model/ffn/router.h"
 #include "model/layer_norm.h"
-#include "model/router.h"
 
 namespace some {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "kernels/reduce/deferred_sums.h"
-#include "model/expert_parallel.h"
+#include "model/ffn/expert_parallel.h"
 #include "ops/conv.h"
 #include "ops/deferred_gradients.h"
 #include "ops/elementwise.h"

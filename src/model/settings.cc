@@ -2,9 +2,9 @@
 #include "core/setting.h"
 #include "model/causal_conv.h"
 #include "model/config.h"
-#include "model/expert_bank.h"
-#include "model/feed_forward.h"
-#include "model/router.h"
+#include "model/ffn/expert_bank.h"
+#include "model/ffn/feed_forward.h"
+#include "model/ffn/router.h"
 
 namespace some {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "core/embedded.h"
+#include "core/files/embedded.h"
 
 namespace some {
 

@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/old_names.h"
 #include "recipe/schema.h"
 #include "recipe/toml.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/files/json.h"
 #include "model/model.h"
 #include "tensor/safetensors.h"
 

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/files.h"
-#include "core/json_lines.h"
+#include "core/files/files.h"
+#include "core/files/json_lines.h"
 
 namespace some {
 namespace {

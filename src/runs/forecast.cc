@@ -5,7 +5,7 @@
 
 #include "core/system_memory.h"
 #include "data/outlook.h"
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 #include "runs/run.h"
 #include "tensor/device.h"
 
@@ -74,7 +74,7 @@ void share_experts(MemoryEstimate& memory, const ModelConfig& config, double tok
 namespace {
 
 // Returns the bytes that a rank sends per pass of `tokens`, to experts of other ranks and back from its own, assuming
-// uniform load (model/expert_parallel.h).
+// uniform load (model/ffn/expert_parallel.h).
 double expert_bytes(const ModelConfig& model, double tokens, bool bf16, int ranks) {
   const double e = model.experts, k = model.top_k, d = model.d_model, f = model.d_ffn, c = bf16 ? 2 : 4;
   const double others = ranks - 1, choices = tokens * k * others / ranks;

@@ -5,8 +5,8 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/folders.h"
-#include "core/json_lines.h"
+#include "core/files/folders.h"
+#include "core/files/json_lines.h"
 #include "core/old_names.h"
 #include "evaluation/evaluate.h"
 #include "recipe/schedule.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace fs = std::filesystem;

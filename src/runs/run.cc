@@ -6,9 +6,9 @@
 
 #include "comm/mesh.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json_lines.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json_lines.h"
 #include "evaluation/json.h"
 #include "kernels/cpu/gemm.h"
 #include "recipe/toml.h"

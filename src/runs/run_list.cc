@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json.h"
 #include "recipe/scale.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "core/system_error.h"
 
 namespace some {

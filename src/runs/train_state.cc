@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/json.h"
 
 namespace some {
 namespace {

@@ -72,8 +72,8 @@ struct Context : Host {
   CudaState* cuda = nullptr;   // of the device, for CUDA operations; null on the CPU
   DType compute = DType::f32;  // activations and matrix weights: f32, f64 (CPU, verification) or bf16 (GPU)
   DType master = DType::f32;   // parameters, gradients, routing, keys: f32, or f64 when compute is f64
-  // Ranks that hold the experts of each layer together, each rank a part of them (model/expert_parallel.h). A group of
-  // one rank holds all experts.
+  // Ranks that hold the experts of each layer together, each rank a part of them (model/ffn/expert_parallel.h). A group
+  // of one rank holds all experts.
   Group expert_group;
   Mesh mesh() const { return Mesh::of(group.size(), expert_group.size()); }
   std::unique_ptr<Arena> arena;

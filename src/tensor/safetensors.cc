@@ -10,8 +10,8 @@
 
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/json.h"
 
 namespace some {
 namespace {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "tensor/tensor.h"
 
 namespace some {

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json.h"
 #include "text/pretokenize.h"
 #include "text/utf8.h"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/embedded.h"
+#include "core/files/embedded.h"
 #include "core/random.h"
 #include "text/stories_telling.h"
 

@@ -5,9 +5,9 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
-#include "core/json.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/files/json.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_impl.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "recipe/schedule.h"
 #include "recipe/schema.h"
 

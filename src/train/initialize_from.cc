@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "recipe/schema.h"
 #include "runs/run.h"
 #include "runs/train_state.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "comm/mesh.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/version.h"
 #include "runs/run.h"
 

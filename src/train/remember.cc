@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "core/system_memory.h"
 #include "evaluation/evaluate.h"
 #include "memory/memory_file.h"

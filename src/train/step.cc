@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 #include "ops/elementwise.h"
 #include "runtime/side_stream.h"
 

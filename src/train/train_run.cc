@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "train/extend.h"
 #include "train/rank_checks.h"
 #include "train/trainer.h"

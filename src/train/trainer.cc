@@ -5,7 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/heartbeat.h"
 #include "model/operations.h"
 #include "ops/optimizer.h"

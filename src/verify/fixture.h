@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "core/files/json.h"
 #include "model/config.h"
 #include "tensor/safetensors.h"
 

@@ -9,11 +9,11 @@
 #include <string_view>
 
 #include "core/escape.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "evaluation/evaluate.h"
 #include "keys/measures.h"
 #include "memory/store.h"
-#include "model/expert_parallel.h"
+#include "model/ffn/expert_parallel.h"
 #include "model/model.h"
 #include "ops/conv.h"
 #include "ops/elementwise.h"

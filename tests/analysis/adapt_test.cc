@@ -7,7 +7,7 @@
 
 #include "analysis/inspect.h"
 #include "analysis/tiny_run.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "inference/generate.h"
 #include "inference/key_learner.h"

@@ -12,7 +12,7 @@
 #include "analysis/read.h"
 #include "analysis/tiny_run.h"
 #include "core/escape.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "memory/memory_file.h"
 

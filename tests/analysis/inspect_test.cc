@@ -9,7 +9,7 @@
 #include "analysis/assignments.h"
 #include "analysis/guilds.h"
 #include "analysis/tiny_run.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "keys/measures.h"
 

@@ -13,7 +13,7 @@
 #include "analysis/recall.h"
 #include "analysis/tiny_run.h"
 #include "analysis/trace.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "evaluation/evaluate.h"
 #include "expect_error.h"
 #include "flip_bits.h"

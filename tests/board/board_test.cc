@@ -11,7 +11,7 @@
 
 #include "analysis/read.h"
 #include "board/client.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "memory/memory_file.h"
 #include "recipe/recipe.h"

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "board/json_walk.h"
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "browser.h"
 #include "cli/run_command.h"
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 namespace {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "cli/run_command.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "runs/checkpoint.h"
 
 namespace some {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run_command.h"
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/run_command.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "memory/memory_file.h"
 #include "runtime/context.h"
 #include "without_rights.h"

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "cli/run_command.h"
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 namespace {

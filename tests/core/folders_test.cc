@@ -1,4 +1,4 @@
-#include "core/folders.h"
+#include "core/files/folders.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/system_error.h"
 #include "temporary_folder.h"
 

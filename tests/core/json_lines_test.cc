@@ -1,5 +1,5 @@
 // The reader of JSON lines, whole and as a file grows: the same lines, the damaged ones left out.
-#include "core/json_lines.h"
+#include "core/files/json_lines.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "temporary_folder.h"
 
 namespace some {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/random.h"
 #include "core/threads.h"
 #include "data/small_corpora.h"

@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <map>
 
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/random.h"
 #include "data/small_corpora.h"
 #include "data/token_file.h"

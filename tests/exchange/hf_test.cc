@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/tiny_run.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "evaluation/evaluate.h"
 #include "exchange/python_files.h"
 #include "exchange/recipe_json.h"

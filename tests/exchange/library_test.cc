@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "analysis/tiny_run.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "exchange/hf.h"
 #include "exchange/library_import.h"
 #include "expect_error.h"

@@ -1,5 +1,5 @@
-// The board's reader of lines (board/json_walk.h, base/json_lines.h, board/run_log.h): it leaves out what is damaged,
-// and must leave out the same lines and read the same numbers as the JSON library.
+// The board's reader of lines (board/json_walk.h, core/files/json_lines.h, board/run_log.h): it leaves out what is
+// damaged, and must leave out the same lines and read the same numbers as the JSON library.
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "data/token_file.h"
 #include "fuzz/fuzz.h"
 #include "runs/event_file.h"

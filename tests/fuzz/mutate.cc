@@ -5,7 +5,7 @@
 #include <iterator>
 #include <limits>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "fuzz/fuzz.h"
 
 namespace some::fuzz {

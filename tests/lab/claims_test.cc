@@ -8,7 +8,7 @@
 #include <regex>
 #include <sstream>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "lab/report.h"
 #include "lab/texts.h"

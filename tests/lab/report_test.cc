@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "browser.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "lab/queue.h"
 #include "runs/history.h"

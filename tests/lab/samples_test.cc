@@ -6,7 +6,7 @@
 #include <filesystem>
 
 #include "analysis/tiny_run.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "flip_bits.h"
 #include "runs/run_list.h"
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "model/operations.h"
 #include "recipe/recipe.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "memory/memory_file.h"
 #include "memory/predictions.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <map>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "recipe/schema.h"
 

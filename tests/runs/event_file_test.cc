@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <map>
 
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "temporary_folder.h"
 #include "train/small_run.h"
 

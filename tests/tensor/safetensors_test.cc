@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "half_file.h"
 #include "temporary_folder.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "model/sample.h"
 #include "other_values.h"
 #include "runs/checkpoint.h"

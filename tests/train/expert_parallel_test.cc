@@ -1,13 +1,13 @@
-// Expert parallelism (model/expert_parallel.h), with ranks as threads: several ranks that each hold a part of the
+// Expert parallelism (model/ffn/expert_parallel.h), with ranks as threads: several ranks that each hold a part of the
 // experts compute the same as one rank that holds all.
-#include "model/expert_parallel.h"
+#include "model/ffn/expert_parallel.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "expect_error.h"
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 #include "model/sample.h"
 #include "tensor/device.h"
 #include "thread_ranks.h"

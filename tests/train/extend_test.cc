@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "recipe/schedule.h"
 #include "temporary_folder.h"

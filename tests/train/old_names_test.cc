@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "recipe/recipe.h"
 #include "runs/run.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "temporary_folder.h"
 #include "train/initialize_from.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "core/files.h"
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "runs/checkpoint.h"
 #include "runs/run_lock.h"

@@ -6,8 +6,8 @@
 #include "analysis/pages/key_plots.h"
 #include "analysis/pages/run_header.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace fs = std::filesystem;

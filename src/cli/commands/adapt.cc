@@ -9,8 +9,8 @@
 #include "analysis/adaptation_methods.h"
 #include "cli/model_flags.h"
 #include "cli/terminal.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace {

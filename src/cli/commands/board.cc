@@ -15,7 +15,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "runtime/machine.h"
 
 extern char** environ;

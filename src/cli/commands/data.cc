@@ -6,8 +6,8 @@
 #include "cli/command.h"
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "text/stories.h"
 
 namespace some {

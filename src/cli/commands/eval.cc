@@ -8,7 +8,7 @@
 #include "cli/ranks.h"
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "evaluation/json.h"
 #include "runs/run.h"
 #include "train/rank_checks.h"

@@ -7,8 +7,8 @@
 #include "cli/model_flags.h"
 #include "cli/show.h"
 #include "cli/terminal.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace {

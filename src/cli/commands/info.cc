@@ -9,7 +9,7 @@
 #include "cli/terminal.h"
 #include "cli/units.h"
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "evaluation/json.h"
 #include "recipe/recipe.h"
 #include "recipe/schema.h"

@@ -12,8 +12,8 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "train/rank_checks.h"
 
 namespace some {

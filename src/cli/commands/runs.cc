@@ -11,7 +11,7 @@
 #include "cli/terminal.h"
 #include "cli/units.h"
 #include "core/error.h"
-#include "core/folders.h"
+#include "core/files/folders.h"
 #include "core/system_error.h"
 #include "lab/charts.h"
 #include "recipe/schema.h"

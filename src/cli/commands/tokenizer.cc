@@ -11,8 +11,8 @@
 #include "cli/units.h"
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "text/bpe_train.h"
 #include "text/corpus.h"
 

@@ -11,8 +11,8 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/escape.h"
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "inference/generate.h"
 
 namespace some {

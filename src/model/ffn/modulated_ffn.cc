@@ -1,4 +1,4 @@
-#include "model/modulated_ffn.h"
+#include "model/ffn/modulated_ffn.h"
 
 #include "core/error.h"
 #include "ops/elementwise.h"

@@ -1,4 +1,4 @@
-#include "model/routing.h"
+#include "model/ffn/routing.h"
 
 #include <array>
 

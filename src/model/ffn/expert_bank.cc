@@ -1,11 +1,11 @@
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "experts/library.h"
 #include "experts/library_file.h"
-#include "model/expert_parallel.h"
+#include "model/ffn/expert_parallel.h"
 
 namespace some {
 namespace {

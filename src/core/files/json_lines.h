@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/json.h"
+#include "core/files/json.h"
 
 namespace some {
 

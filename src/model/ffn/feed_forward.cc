@@ -1,8 +1,8 @@
-#include "model/feed_forward.h"
+#include "model/ffn/feed_forward.h"
 
-#include "model/dense_ffn.h"
-#include "model/expert_ffn.h"
-#include "model/modulated_ffn.h"
+#include "model/ffn/dense_ffn.h"
+#include "model/ffn/expert_ffn.h"
+#include "model/ffn/modulated_ffn.h"
 
 namespace some {
 namespace {

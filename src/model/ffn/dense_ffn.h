@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model/causal_conv.h"
-#include "model/feed_forward.h"
+#include "model/ffn/feed_forward.h"
 
 namespace some {
 

@@ -1,4 +1,4 @@
-#include "model/dense_ffn.h"
+#include "model/ffn/dense_ffn.h"
 
 #include "core/error.h"
 #include "ops/linear.h"

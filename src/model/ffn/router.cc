@@ -1,9 +1,9 @@
-#include "model/router.h"
+#include "model/ffn/router.h"
 
 #include <cmath>
 
 #include "core/error.h"
-#include "model/routing.h"
+#include "model/ffn/routing.h"
 #include "ops/linear_pair.h"
 
 namespace some {

@@ -1,6 +1,6 @@
 // The library itself, as it was drawn or learning from there on.
 #include "core/setting.h"
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 
 namespace some {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/json.h"
+#include "core/files/json.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // Experts that modulate a trained hidden layer (spec 3.9, some.output_proj = "modulated").
 #pragma once
 
-#include "model/routed_ffn.h"
+#include "model/ffn/routed_ffn.h"
 #include "ops/modulate.h"
 
 namespace some {

@@ -1,4 +1,4 @@
-#include "model/expert_ffn.h"
+#include "model/ffn/expert_ffn.h"
 
 #include "core/error.h"
 #include "ops/experts.h"

@@ -2,7 +2,7 @@
 // some.output_proj = "features" they have one matrix each, and the output projection is shared.
 #pragma once
 
-#include "model/routed_ffn.h"
+#include "model/ffn/routed_ffn.h"
 
 namespace some {
 

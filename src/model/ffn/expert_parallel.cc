@@ -1,4 +1,4 @@
-#include "model/expert_parallel.h"
+#include "model/ffn/expert_parallel.h"
 
 #include <algorithm>
 #include <cstring>

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/files.h"
+#include "core/files/files.h"
 
 namespace some {
 

@@ -1,4 +1,4 @@
-#include "core/folders.h"
+#include "core/files/folders.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/files.h"
+#include "core/files/files.h"
 #include "core/system_error.h"
 
 namespace some {

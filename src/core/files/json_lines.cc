@@ -1,4 +1,4 @@
-#include "core/json_lines.h"
+#include "core/files/json_lines.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/files.h"
-#include "core/folders.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/system_error.h"
 
 namespace some {

@@ -1,4 +1,4 @@
-#include "model/routed_ffn.h"
+#include "model/ffn/routed_ffn.h"
 
 #include "ops/linear.h"
 

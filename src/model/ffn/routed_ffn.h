@@ -3,10 +3,10 @@
 #pragma once
 
 #include "model/causal_conv.h"
-#include "model/expert_bank.h"
-#include "model/expert_parallel.h"
-#include "model/feed_forward.h"
-#include "model/router.h"
+#include "model/ffn/expert_bank.h"
+#include "model/ffn/expert_parallel.h"
+#include "model/ffn/feed_forward.h"
+#include "model/ffn/router.h"
 
 namespace some {
 

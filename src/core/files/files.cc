@@ -1,4 +1,4 @@
-#include "core/files.h"
+#include "core/files/files.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -62,7 +62,7 @@ std::string folder_of(const std::string& path) {
 }
 
 // Creates an empty file in the same directory as `path` and keeps it locked while it is open, because the cleanup
-// (core/folders.h) removes temporary files that nobody has locked. Between creation and locking the file may be
+// (core/files/folders.h) removes temporary files that nobody has locked. Between creation and locking the file may be
 // removed, or it may belong to a process with the same id in another container; then the next name is tried. On file
 // systems without locks nothing is cleaned up.
 int make_temporary(const std::string& path, std::string& name) {

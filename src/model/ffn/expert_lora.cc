@@ -3,7 +3,7 @@
 
 #include "core/error.h"
 #include "core/setting.h"
-#include "model/expert_bank.h"
+#include "model/ffn/expert_bank.h"
 
 namespace some {
 namespace {
