@@ -36,7 +36,7 @@ std::string all_runs(const Watch& watch, const Request&) {
 std::string points(const Watch& watch, const Request& request) {
   const std::string metric = request.value("metric");
   const auto axis = x_axis(request.value("x"));
-  if (!axis) bad_input(Code::request_invalid, "{}: wants step, tokens or time", "x");
+  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens or time", "x");
   // 0: all points, no downsampling.
   auto buckets = static_cast<std::size_t>(number_of(request, "buckets", 300, 0, 5000));
   if (buckets == 0) buckets = std::numeric_limits<std::size_t>::max() / 2;
@@ -125,7 +125,7 @@ double number_of(const std::string& name, const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    bad_input(Code::request_invalid, "{}: wants a number", name);
+    bad_input(Code::request_invalid, "{}: must be a number", name);
   return value;
 }
 
@@ -134,7 +134,7 @@ double number_of(const Request& request, const std::string& name, double usual, 
   if (text.empty()) return usual;
   const double value = number_of(name, text);
   if (value < least || value > most)
-    bad_input(Code::request_invalid, "{}: wants a number from {} to {}", name, least, most);
+    bad_input(Code::request_invalid, "{}: must be a number from {} to {}", name, least, most);
   return value;
 }
 

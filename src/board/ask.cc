@@ -53,7 +53,7 @@ class Changed {
         bad_input(Code::model_unsuitable,
                   "this model does not choose by its keys: none of its experts can be switched off");
       if (k >= config.experts)
-        bad_input(Code::model_unsuitable, "every token wants all {} experts: none can be switched off", config.experts);
+        bad_input(Code::model_unsuitable, "every token uses all {} experts: none can be switched off", config.experts);
     }
     if (k != config.top_k) {
       ModelConfig other = config;
@@ -101,7 +101,7 @@ Asked parse_generate_request(const std::string& body) {
   asked.run = all.need<std::string>("run");
   asked.prompt = all.need<std::string>("prompt");
   if (asked.prompt.size() > longest_prompt)
-    bad_input(Code::text_too_long, "question: prompt: wants at most {} bytes", longest_prompt);
+    bad_input(Code::text_too_long, "question: prompt: must be at most {} bytes", longest_prompt);
   asked.how.temperature = all.get<double>("temperature", 0.8, 0.0, 10.0);
   asked.how.top_k = all.get<int>("top_k", 0, 0, 1000000);
   asked.how.top_p = all.get<double>("top_p", 1.0, 1e-6, 1.0);

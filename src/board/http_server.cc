@@ -442,11 +442,11 @@ void Session::dispatch(const http::request<http::string_body>& message) {
       const std::string from(message["Sec-Fetch-Site"].data(), message["Sec-Fetch-Site"].size());
       if ((!origin.empty() && origin != "http://" + host) || (!from.empty() && from != "same-origin"))
         return write(text_response(403, "only a page of this server may ask"));
-      if (type != "application/json") return write(text_response(415, "wants application/json"));
+      if (type != "application/json") return write(text_response(415, "must be application/json"));
       request.body = message.body();
       break;
     }
-    default: return write(text_response(405, "wants GET or POST"));
+    default: return write(text_response(405, "use GET or POST"));
   }
   try {
     server_->handler()(request, Answer(std::make_shared<Pending>(shared_from_this())));

@@ -21,14 +21,14 @@ constexpr std::size_t max_positions_read = 400000;  // limits the values in all 
 
 std::shared_ptr<RunLog> one_run(const Watch& watch, const Request& request) {
   const auto runs = requested_runs(watch, request);
-  if (runs.size() != 1) bad_input(Code::request_invalid, "{}: wants the number of one run", "runs");
+  if (runs.size() != 1) bad_input(Code::request_invalid, "{}: must be the number of one run", "runs");
   return runs.front();
 }
 
 int layer_of(const RunLog& run, const Request& request) {
   if (run.layers() == 0) bad_input(Code::experts_missing, "this run has no layers of experts");
   const double layer = number_of(request, "layer", 0, 0, run.layers() - 1);
-  if (layer != std::floor(layer)) bad_input(Code::request_invalid, "{}: wants a whole number", "layer");
+  if (layer != std::floor(layer)) bad_input(Code::request_invalid, "{}: must be an integer", "layer");
   return static_cast<int>(layer);
 }
 
@@ -61,7 +61,7 @@ bool keys_are_own(const RunLog& run) {
 std::string layer_curves(const Watch& watch, const Request& request) {
   const auto run = one_run(watch, request);
   const auto axis = x_axis(request.value("x"));
-  if (!axis) bad_input(Code::request_invalid, "{}: wants step, tokens or time", "x");
+  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens or time", "x");
   const std::string metric = request.value("metric");
   const std::size_t dot = std::min(metric.find('.'), metric.size());
   std::string out = fmt::format("{{\"layers\":[");

@@ -92,7 +92,7 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
 
 std::string slots_of_memory(const Watch& watch, const Request& request) {
   const auto runs = requested_runs(watch, request);
-  if (runs.size() != 1) bad_input(Code::request_invalid, "{}: wants the number of one run", "runs");
+  if (runs.size() != 1) bad_input(Code::request_invalid, "{}: must be the number of one run", "runs");
   const std::string file = runs[0]->memory(), words = RunPaths{runs[0]->folder()}.tokenizer();
   if (file.empty() || !is_file_not_link(file) || !is_file_not_link(words)) return "{}";
   const auto ctx = make_context("cpu", "fp32", make_host(1));

@@ -187,14 +187,14 @@ std::string integer_fault(std::string& text, bool negative_too) {
   const bool negative = text.starts_with('-');
   const std::string digits = text.substr(negative ? 1 : 0);
   if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos)
-    return fmt::format("wants a whole number, not '{}'", text);
+    return fmt::format("must be an integer, not '{}'", text);
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   constexpr auto largest = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
   if (error != std::errc() || end != digits.data() + digits.size() || (negative && value > 0 && !negative_too) ||
       (negative_too && value > largest))
-    return fmt::format("{} is out of range; wants a whole number of at {} {}", shortened(text, 40),
-                       negative && !negative_too ? "least" : "most",
+    return fmt::format("{} is out of range; must be an integer {} {}", shortened(text, 40),
+                       negative && !negative_too ? ">=" : "<=",
                        negative && !negative_too ? 0
                        : negative_too            ? largest
                                                  : ~std::uint64_t{0});
@@ -205,7 +205,7 @@ std::string integer_fault(std::string& text, bool negative_too) {
 std::string number_fault(std::string& text) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
-  return text.empty() || *end != '\0' || !std::isfinite(value) ? fmt::format("wants a number, not '{}'", text) : "";
+  return text.empty() || *end != '\0' || !std::isfinite(value) ? fmt::format("must be a number, not '{}'", text) : "";
 }
 
 void check_numbers_of(CLI::App& app) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "recipe/common_names.h"
 #include "recipe/schema.h"
 
 namespace some {
@@ -54,8 +55,11 @@ Error unexpected_words(const Program& program, const std::string& reason) {
   }
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
-    const std::string meant = misspelled_name(word.substr(0, word.find('=')), flags);
     const std::string flag = word.substr(0, word.find('='));
+    std::string meant = misspelled_name(flag, flags);
+    // People pass settings as flags, as other programs take them; here they are KEY=VALUE.
+    if (const std::string setting = setting_commonly_called(flag); meant.empty() && !setting.empty())
+      meant = setting + "=VALUE";
     return unexpected(fmt::format("there is no flag {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",
                                   meant.empty() ? see : "did you mean " + meant + "?"),
                       flag);

@@ -37,8 +37,8 @@ double watchdog_timeout_from_environment() {
   if (text == nullptr || *text == 0) return 40;
   const std::optional<int> value = environment_number(name);
   if (!value || *value < 1)
-    bad_input(Code::rank_environment,
-              "{} is '{}' in the environment; it may be a whole number of at least 1, in seconds", name, text);
+    bad_input(Code::rank_environment, "{} is '{}' in the environment; it may be an integer >= 1, in seconds", name,
+              text);
   return *value;
 }
 

@@ -16,10 +16,10 @@ std::string range_words(const SettingInfo& setting) {
   if (has_low && has_high && !setting.above_low && !setting.below_high)
     return fmt::format(" from {} to {}", bound(setting.low), bound(setting.high));
   std::string words;
-  if (has_low) words = (setting.above_low ? " above " : " of at least ") + bound(setting.low);
+  if (has_low) words = (setting.above_low ? " > " : " >= ") + bound(setting.low);
   if (has_high) {
     words += words.empty() ? "" : " and";
-    words += (setting.below_high ? " below " : " at most ") + bound(setting.high);
+    words += (setting.below_high ? " < " : " <= ") + bound(setting.high);
   }
   return words;
 }
@@ -65,12 +65,12 @@ bool SettingInfo::contains(double value) const {
   return std::isfinite(value) && high_enough && low_enough;
 }
 
-std::string SettingInfo::wants() const {
+std::string SettingInfo::expected() const {
   switch (kind) {
     case SettingKind::boolean: return "true or false";
-    case SettingKind::integer: return "a whole number" + range_words(*this);
+    case SettingKind::integer: return "an integer" + range_words(*this);
     case SettingKind::number: return "a number" + range_words(*this);
-    case SettingKind::text: return "a text in quotes";
+    case SettingKind::text: return "a string";
     case SettingKind::choice: {
       std::string words;
       for (std::size_t i = 0; i < choices.size(); ++i) {
@@ -86,7 +86,7 @@ std::string SettingInfo::wants() const {
                               : fmt::format("a list of {} to {} numbers", lengths.front(), lengths.back());
       return range_words(*this).empty() ? words : words + ", each" + range_words(*this);
     }
-    case SettingKind::integers: return "a list of whole numbers, each" + range_words(*this);
+    case SettingKind::integers: return "a list of integers, each" + range_words(*this);
     case SettingKind::layer_scale: return "a number or a list of numbers, each" + range_words(*this);
     case SettingKind::anneal:
       return "a table such as {shape = \"linear\", start = 1.0, end = 0.0}, shape \"none\", \"linear\", \"cosine\" or "

@@ -59,7 +59,7 @@ struct SettingInfo {
   std::vector<int> lengths;  // allowed lengths of a list; empty: any length
 
   std::string full_name() const { return table.empty() ? name : table + "." + name; }
-  std::string wants() const;          // "a whole number of at least 1"
+  std::string expected() const;       // "a whole number of at least 1"
   bool contains(double value) const;  // true if the value is in range
 };
 

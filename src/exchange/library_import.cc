@@ -87,7 +87,7 @@ class OtherModel {
     if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", words_, name);
     const Tensor stored = found->second->load(name).to(DType::f32);
     if (stored.shape().rank() != 2)
-      bad_input(Code::tensor_shape, "{}: {} has the shape {}, wants a matrix", words_, name, stored.shape().text());
+      bad_input(Code::tensor_shape, "{}: {} has shape {}; must be a matrix", words_, name, stored.shape().text());
     if (!inputs_first) return stored;
     const std::int64_t inputs = stored.dim(0), outputs = stored.dim(1);
     const Tensor turned = Tensor::empty({outputs, inputs}, DType::f32);
@@ -162,7 +162,7 @@ std::vector<FfnBlock> read_blocks(const OtherModel& model, const Naming& naming)
     const FfnBlock& own = blocks.back();
     for (const std::int64_t size : own.up.shape().dims()) {
       if (size < 1 || size > widest)
-        bad_input(Code::tensor_shape, "{}: {} has the shape {}; wants sizes from 1 to {}", model.words(),
+        bad_input(Code::tensor_shape, "{}: {} has the shape {}; sizes must be from 1 to {}", model.words(),
                   numbered(naming.up, i), own.up.shape().text(), widest);
     }
     if (own.up.dim(0) != own.down.dim(1) || own.up.dim(1) != own.down.dim(0))
@@ -223,7 +223,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
   for (const auto& [flag, value] : {std::pair("--d-model", about.d_model), std::pair("--d-ffn", about.d_ffn),
                                     std::pair("--layers", about.layers)}) {
     if (value < 1 || value > widest)
-      bad_input(Code::option_invalid, "{} {}: wants a whole number from 1 to {}", flag, value, widest);
+      bad_input(Code::option_invalid, "{} {}: must be an integer from 1 to {}", flag, value, widest);
   }
   result.pieces = result.hidden / about.d_ffn;
   if (result.pieces == 0)
@@ -234,7 +234,7 @@ ImportedLibrary import_library(const LibraryImport& options) {
   about.experts = options.experts.value_or(most);
   if (about.experts < 1 || about.experts > most)
     bad_input(Code::option_invalid,
-              "{} {}: {} blocks of {} units give {} experts of {}; wants from 1 to that, or a smaller --d-ffn",
+              "{} {}: {} blocks of {} units give {} experts of {}; must be from 1 to that, or a smaller --d-ffn",
               "--experts", about.experts, result.blocks, result.hidden, most, about.d_ffn);
   result.adapted = about.d_model != result.width;
   const std::vector<float> adapter =

@@ -69,7 +69,7 @@ nlohmann::json recipe_to_json(const Recipe& recipe) {
 
 std::vector<std::string> settings_from_json(const nlohmann::json& tables, const std::string& origin) {
   if (!tables.is_object())
-    bad_input(Code::json_type, "{}: wants an object of tables such as \"model\", not {}", origin, describe(tables));
+    bad_input(Code::json_type, "{}: must be an object of tables such as \"model\", not {}", origin, describe(tables));
   std::vector<std::string> settings;
   for (const auto& [name, value] : tables.items()) {
     const bool is_table = value.is_object() && find_recipe_key(name) == nullptr;

@@ -284,12 +284,11 @@ std::string name_of(Outcome outcome) {
 std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<std::string>& names,
                                   const LabOptions& options) {
   if (names.empty()) bad_input(Code::argument_missing, "say which series or runs; 'some lab list' names them");
-  if (options.seeds < 1)
-    bad_input(Code::option_invalid, "{} {}: wants a whole number of at least 1", "--seeds", options.seeds);
+  if (options.seeds < 1) bad_input(Code::option_invalid, "{} {}: must be an integer >= 1", "--seeds", options.seeds);
   if (options.builtin && !options.train.empty())
     bad_input(Code::option_conflict, "{} and --data exclude one another", "--builtin");
   if (options.train.empty() && !options.valid.empty())
-    bad_input(Code::option_needs_another, "{} wants --data beside it", "--valid");
+    bad_input(Code::option_needs_another, "{} requires --data", "--valid");
   for (const std::string& file : {options.train, options.valid}) {
     if (!file.empty() && !is_builtin(file) && !exists_path(file))
       bad_input(Code::data_missing, "there is no text {}", file);

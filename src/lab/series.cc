@@ -21,7 +21,7 @@ bool contains(const std::vector<std::string>& list, const std::string& name) {
 
 std::string text_of(const TomlNode& node, const std::string& key, const std::string& place) {
   if (node.kind != TomlNode::Kind::text || node.text.empty()) {
-    bad_input(Code::setting_type, "{}: {}: wants a text in quotes, not {}", place, key, node.describe());
+    bad_input(Code::setting_type, "{}: {}: must be a string, not {}", place, key, node.describe());
   }
   return node.text;
 }
@@ -30,7 +30,7 @@ std::string text_of(const TomlNode& node, const std::string& key, const std::str
 std::string name_of(const TomlNode& node, const std::string& key, const std::string& place) {
   const std::string name = text_of(node, key, place);
   if (!is_plain_name(name))
-    bad_input(Code::setting_type, "{}: {}: wants a plain name, without a slash or a dot at its beginning, not {}",
+    bad_input(Code::setting_type, "{}: {}: must be a plain name, without a slash or a dot at its beginning, not {}",
               place, key, node.describe());
   return name;
 }
@@ -47,7 +47,7 @@ Series read_series(const TomlNode& node, const std::string& origin) {
       series.about = text_of(value, key, place);
     } else if (key == "recipes") {
       if (value.kind != TomlNode::Kind::array || value.items.empty())
-        bad_input(Code::setting_type, "{}: {}: wants a list of names of recipes", place, "recipes");
+        bad_input(Code::setting_type, "{}: {}: must be a list of names of recipes", place, "recipes");
       for (const TomlNode& item : value.items) {
         const std::string name = name_of(item, key, fmt::format("{}:{}", origin, item.line));
         if (contains(series.recipes, name))
@@ -61,7 +61,7 @@ Series read_series(const TomlNode& node, const std::string& origin) {
     }
   }
   if (series.name.empty() || series.recipes.empty())
-    bad_input(Code::setting_missing, "{}:{}: a series wants a name and recipes", origin, node.line);
+    bad_input(Code::setting_missing, "{}:{}: a series requires a name and recipes", origin, node.line);
   return series;
 }
 
@@ -133,7 +133,7 @@ SeriesIndex load_series_index(const std::string& path) {
     }
     for (const TomlNode& item : value.items) {
       if (item.kind != TomlNode::Kind::table)
-        bad_input(Code::setting_type, "{}:{}: {}: wants tables headed [[series]]", path, item.line, "series");
+        bad_input(Code::setting_type, "{}:{}: {}: must be tables headed [[series]]", path, item.line, "series");
       Series series = read_series(item, path);
       if (index.find(series.name) != nullptr)
         bad_input(Code::name_taken, "{}:{}: there are two series named {}", path, item.line, series.name);

@@ -46,22 +46,22 @@ class Reader {
   const std::vector<TomlNode>& tables(const std::string& key, const TomlNode& node) const {
     for (const TomlNode& item : node.items) {
       if (item.kind != Kind::table)
-        bad_input(Code::setting_type, "{}: {}: wants tables headed [[{}]]", place(item), key, key);
+        bad_input(Code::setting_type, "{}: {}: must be tables headed [[{}]]", place(item), key, key);
     }
     if (node.kind != Kind::array)
-      bad_input(Code::setting_type, "{}: {}: wants tables headed [[{}]]", place(node), key, key);
+      bad_input(Code::setting_type, "{}: {}: must be tables headed [[{}]]", place(node), key, key);
     return node.items;
   }
 
   std::string text(const std::string& key, const TomlNode& node) const {
     if (node.kind != Kind::text || node.text.empty())
-      bad_input(Code::setting_type, "{}: {}: wants a text in quotes, not {}", place(node), key, node.describe());
+      bad_input(Code::setting_type, "{}: {}: must be a string, not {}", place(node), key, node.describe());
     return node.text;
   }
 
   std::vector<std::string> names(const std::string& key, const TomlNode& node) const {
     if (node.kind != Kind::array)
-      bad_input(Code::setting_type, "{}: {}: wants a list of names of recipes", place(node), key);
+      bad_input(Code::setting_type, "{}: {}: must be a list of names of recipes", place(node), key);
     std::vector<std::string> out;
     for (const TomlNode& item : node.items) out.push_back(text(key, item));
     return out;
@@ -77,7 +77,7 @@ class Reader {
       if (name == given) return value;
       known += (known.empty() ? "" : ", ") + name;
     }
-    bad_input(Code::setting_out_of_range, "{}: {} = \"{}\": wants one of {}", place(node), key, given, known);
+    bad_input(Code::setting_out_of_range, "{}: {} = \"{}\": must be one of {}", place(node), key, given, known);
   }
 
   void explanation(const TomlNode& node, bool guide) {
@@ -102,13 +102,13 @@ class Reader {
       }
     }
     if (one.title.empty() || one.text.empty())
-      bad_input(Code::setting_missing, "{}: wants a title and a text", place(node));
+      bad_input(Code::setting_missing, "{}: requires a title and a text", place(node));
     (guide ? texts_.guide : texts_.reasons).push_back(std::move(one));
   }
 
   double number(const std::string& key, const TomlNode& node) const {
     if (!node.is_number())
-      bad_input(Code::setting_type, "{}: {}: wants a number, not {}", place(node), key, node.describe());
+      bad_input(Code::setting_type, "{}: {}: must be a number, not {}", place(node), key, node.describe());
     return node.number;
   }
 
@@ -142,12 +142,12 @@ class Reader {
     }
     if (one.says.empty() || one.run.empty() || (!one.below && !one.above))
       bad_input(Code::setting_missing,
-                "{}: a part of a claim wants what it says, a run, and a bound: below, above or both", place(node));
+                "{}: a part of a claim requires what it says, a run, and a bound: below, above or both", place(node));
     if ((one.measure == Measure::time || one.measure == Measure::gain) && one.against.empty())
-      bad_input(Code::setting_missing, "{}: a part that measures time or gain wants a run it is held against",
+      bad_input(Code::setting_missing, "{}: a part that measures time or gain requires a run it is held against",
                 place(node));
     if (one.than.size() != (one.measure == Measure::gain ? 2 : 0))
-      bad_input(Code::setting_conflict, "{}: than = [run, base] belongs to measure = \"gain\", which wants it",
+      bad_input(Code::setting_conflict, "{}: than = [run, base] belongs to measure = \"gain\", which requires it",
                 place(node));
     if (one.measure == Measure::published && !one.against.empty())
       bad_input(Code::setting_conflict,
@@ -182,7 +182,7 @@ class Reader {
         one.question = text(key, value);
       } else if (key == "least") {
         if (value.kind != Kind::integer || value.integer < 1)
-          bad_input(Code::setting_out_of_range, "{}: {}: wants a whole number of at least 1", place(value), "least");
+          bad_input(Code::setting_out_of_range, "{}: {}: must be an integer >= 1", place(value), "least");
         one.least = static_cast<std::size_t>(value.integer);
       } else if (key == "runs") {
         one.runs = names(key, value);
@@ -203,12 +203,12 @@ class Reader {
       }
     }
     if (one.id.empty() || one.claim.empty() || one.question.empty() || one.runs.empty())
-      bad_input(Code::setting_missing, "{}: a claim wants an id, a claim, a question and runs", place(node));
+      bad_input(Code::setting_missing, "{}: a claim requires an id, a claim, a question and runs", place(node));
     if (one.expects == Expects::lowest && one.subject.empty())
       bad_input(Code::setting_missing,
-                "{}: expects = \"lowest\" wants a subject: the run that is to have the lowest loss", place(node));
+                "{}: expects = \"lowest\" requires a subject: the run that is to have the lowest loss", place(node));
     if (one.expects == Expects::beats && one.controls.empty())
-      bad_input(Code::setting_missing, "{}: expects = \"beats\" wants controls", place(node));
+      bad_input(Code::setting_missing, "{}: expects = \"beats\" requires controls", place(node));
     if (const TomlNode* parts = node.find("part")) {
       for (std::size_t i = 0; i < one.parts.size(); ++i) check_part(one.parts[i], one, parts->items[i]);
     }

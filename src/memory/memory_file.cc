@@ -164,7 +164,7 @@ class Loader {
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {
     if (const Shape found = file_.shape(name); found != shape || file_.dtype(name) != type)
-      bad_input(Code::memory_invalid, "{}: {} is {} of shape {}; wants {} of shape {}", path(), name,
+      bad_input(Code::memory_invalid, "{}: {} is {} of shape {}; must be {} of shape {}", path(), name,
                 name_of(file_.dtype(name)), found.text(), name_of(type), shape.text());
     return file_.load(name);
   }
@@ -175,7 +175,8 @@ class Loader {
       for (std::int64_t i = 0; i < stored.elements(); ++i) {
         const double one = from[i];
         if (!(one >= low && one <= high))
-          bad_input(Code::memory_invalid, "{}: {} holds {}; wants numbers from {} to {}", path(), name, one, low, high);
+          bad_input(Code::memory_invalid, "{}: {} holds {}; must be numbers from {} to {}", path(), name, one, low,
+                    high);
       }
     };
     if (type == DType::f64)
@@ -187,7 +188,7 @@ class Loader {
   std::vector<std::int32_t> tokens(const std::string& name) const {
     const Shape shape = file_.shape(name);
     if (shape.rank() != 1)
-      bad_input(Code::memory_invalid, "{}: {} has shape {}; wants one axis", path(), name, shape.text());
+      bad_input(Code::memory_invalid, "{}: {} has shape {}; must have one axis", path(), name, shape.text());
     const Tensor stored = load(name, shape, DType::i32);
     const std::int32_t* ids = stored.data<std::int32_t>();
     if (std::any_of(ids, ids + shape[0], [](std::int32_t id) { return id < 0; }))

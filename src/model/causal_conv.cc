@@ -12,9 +12,9 @@ void CausalConv::settings(SettingList<ModelConfig>& list) {
 
 void CausalConv::check(const ModelConfig& config) {
   if (config.conv < 0 || config.conv > 64)
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "model.conv", config.conv);
+    bad_input(Code::setting_out_of_range, "{} = {}: must be an integer from 0 to 64", "model.conv", config.conv);
   if (config.conv > 0 && config.ffn == Ffn::none)
-    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; wants 0", "model.conv",
+    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; must be 0", "model.conv",
               config.conv);
 }
 

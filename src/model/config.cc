@@ -26,7 +26,7 @@ void check_feed_forward(const ModelConfig& config, const std::string& table) {
 // Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
 void check_config(const ModelConfig& config) {
   const auto at_least_one = [](const char* key, std::int64_t value) {
-    if (value < 1) bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1", key, value);
+    if (value < 1) bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1", key, value);
   };
   at_least_one("model.d_model", config.d_model);
   at_least_one("model.layers", config.layers);
@@ -64,7 +64,7 @@ void check_config(const ModelConfig& config) {
   }
   const std::vector<std::string> methods = library_methods();
   if (std::find(methods.begin(), methods.end(), config.init) == methods.end() && !is_library_file(config.init))
-    bad_input(Code::setting_out_of_range, "{} = \"{}\": wants one of {}, or file:PATH", "some.init", config.init,
+    bad_input(Code::setting_out_of_range, "{} = \"{}\": must be one of {}, or file:PATH", "some.init", config.init,
               fmt::join(methods, ", "));
   Router::check(config);
   check_feed_forward(config, "some");

@@ -19,23 +19,25 @@ void add_feed_forward(SettingList<ModelConfig>& list) {
 void add_model(SettingList<ModelConfig>& list) {
   list.table = "model";
   list.role = SettingRole::model;
-  list.integer("d_model", &ModelConfig::d_model, 1, 65536, "Width of the model; even, and a multiple of heads.");
-  list.integer("layers", &ModelConfig::layers, 1, 4096, "Transformer blocks.");
-  list.integer("heads", &ModelConfig::heads, 1, 65536, "Attention heads.");
+  list.integer("d_model", &ModelConfig::d_model, 1, 65536,
+               "Model width (embedding size); even, and a multiple of heads.");
+  list.integer("layers", &ModelConfig::layers, 1, 4096, "Number of transformer blocks.");
+  list.integer("heads", &ModelConfig::heads, 1, 65536, "Attention heads per block.");
   list.role = SettingRole::training_stage;
   list.integer("seq_len", &ModelConfig::seq_len, 2, 1048576,
-               "Longest sequence, in tokens; data.long says what becomes of longer documents.");
+               "Context length in tokens; data.long sets how longer documents are read.");
   list.role = SettingRole::model;
   list.choice("norm", &ModelConfig::norm, {"post", "pre"},
-              "Layer norm after the residual sum (post, as published) or on the way into each block (pre).");
-  list.choice("position", &ModelConfig::position, {"sinusoidal", "rope"},
-              "Positions added to the embedding (sinusoidal), or queries and keys of attention turned (rope).");
+              "Layer norm after the residual sum (post, as published) or on the input of each block (pre).");
+  list.choice(
+      "position", &ModelConfig::position, {"sinusoidal", "rope"},
+      "Position encoding: added to the embedding (sinusoidal), or rotary on queries and keys of attention (rope).");
   list.choice("ffn", &ModelConfig::ffn, {"some", "dense", "none"},
-              "Feed-forward block: frozen experts (some), an ordinary trained one (dense), or left out (none).");
+              "Feed-forward block: frozen experts (some), a trained dense block (dense), or no block (none).");
   add_feed_forward(list);
   CausalConv::settings(list);
   list.boolean("causal", &ModelConfig::causal,
-               "Tokens see only what is before them. false replays the first prototype; such a model cannot generate.");
+               "Causal attention. false replays the first prototype; such a model cannot generate text.");
 }
 
 void add_some(SettingList<ModelConfig>& list) {

@@ -9,6 +9,7 @@
 #include "core/files/files.h"
 #include "core/files/folders.h"
 #include "core/old_names.h"
+#include "recipe/common_names.h"
 #include "recipe/schema.h"
 #include "recipe/toml.h"
 
@@ -62,7 +63,7 @@ class Reader {
     std::replace(place.begin(), place.end(), '\n', ' ');  // a message is one line
     const std::size_t sign = text.find('=');
     if (sign == std::string::npos || sign == 0)
-      bad_input(Code::setting_syntax, "{}: wants KEY=VALUE, such as train.max_steps=100", place);
+      bad_input(Code::setting_syntax, "{}: must be KEY=VALUE, such as train.max_steps=100", place);
     const std::string name = text.substr(0, sign), value = text.substr(sign + 1);
     if (name == "base" || name == "published" || name.starts_with("published.")) {
       bad_input(Code::setting_misplaced, "{}: {} can only stand in the file", place, name);
@@ -81,8 +82,8 @@ class Reader {
       if (parsed.entries.size() == 1) node = parsed.entries[0].second;
     } catch (const Error&) {
     }
-    const bool wants_text = key.kind == SettingKind::text || key.kind == SettingKind::choice;
-    if (wants_text && node.kind != TomlNode::Kind::text) node = bare;
+    const bool is_text = key.kind == SettingKind::text || key.kind == SettingKind::choice;
+    if (is_text && node.kind != TomlNode::Kind::text) node = bare;
     if (stage) {
       assign_in_stage(*stage, own_name, node, place, "");
       return;
@@ -147,7 +148,7 @@ class Reader {
     const std::string number = name.substr(begin, dot == std::string::npos ? dot : dot - begin);
     const bool digits = !number.empty() && number.size() < 6 && number.find_first_not_of("0123456789") == number.npos;
     if (!digits || dot == std::string::npos)
-      bad_input(Code::setting_syntax, "{}: wants stage.NUMBER.KEY, such as stage.1.train.lr", place);
+      bad_input(Code::setting_syntax, "{}: must be stage.NUMBER.KEY, such as stage.1.train.lr", place);
     const auto stage = static_cast<std::size_t>(std::stoul(number));
     if (stage < 1 || stage > recipe.stages.size())
       bad_input(Code::stage_unknown, "{}: there is no stage {}; the recipe has {}", place, stage,
@@ -158,12 +159,12 @@ class Reader {
   void read_stages(const TomlNode& node, const std::string& origin, const std::string& place) {
     constexpr std::size_t max_stages = 1000;
     if (node.kind != TomlNode::Kind::array || node.items.empty() || node.items.size() > max_stages)
-      bad_input(Code::setting_type, "{}: {}: wants tables headed [[stage]], at most {}", place, "stage", max_stages);
+      bad_input(Code::setting_type, "{}: {}: must be tables headed [[stage]], at most {}", place, "stage", max_stages);
     recipe.stages.assign(node.items.size(), {});  // stages of a base are replaced, not extended
     scale_in_stage_.clear();
     for (std::size_t i = 0; i < node.items.size(); ++i) {
       if (node.items[i].kind != TomlNode::Kind::table)
-        bad_input(Code::setting_type, "{}: {}: wants tables headed [[stage]], not {}", place, "stage",
+        bad_input(Code::setting_type, "{}: {}: must be tables headed [[stage]], not {}", place, "stage",
                   node.items[i].describe());
       for (const auto& [name, value] : node.items[i].entries) read_in_stage(i, name, value, origin);
     }
@@ -173,7 +174,7 @@ class Reader {
     const std::string place = fmt::format("{}:{}", origin, node.line);
     if (name == "title") {
       if (node.kind != TomlNode::Kind::text)
-        bad_input(Code::setting_type, "{}: {}title: wants a text in quotes, not {}", place, stage_prefix(stage),
+        bad_input(Code::setting_type, "{}: {}title: must be a string, not {}", place, stage_prefix(stage),
                   node.describe());
       recipe.stages[stage].title = node.text;
     } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
@@ -234,8 +235,8 @@ class Reader {
   void read_base(const TomlNode& base, const std::string& origin, std::vector<std::string> chain) {
     const std::string place = fmt::format("{}:{}", origin, base.line);
     if (base.kind != TomlNode::Kind::text || base.text.empty()) {
-      bad_input(Code::setting_type, "{}: {}: wants the file name of another recipe, such as \"a4.toml\", not {}", place,
-                "base", base.describe());
+      bad_input(Code::setting_type, "{}: {}: must be the file name of another recipe, such as \"a4.toml\", not {}",
+                place, "base", base.describe());
     }
     const std::string path = (fs::path(origin).parent_path() / base.text).lexically_normal().string();
     chain.push_back(fs::path(origin).lexically_normal().string());
@@ -289,7 +290,8 @@ class Reader {
                 "{}: {} is a table: its keys are written under [{}], or as {}.KEY=VALUE on the command line", place,
                 name, name, name);
     }
-    const std::string meant = misspelled_name(name, names);
+    std::string meant = misspelled_name(name, names);
+    if (const std::string setting = setting_commonly_called(name); !setting.empty()) meant = setting;
     if (meant.empty())
       bad_input(Code::setting_unknown, "{}: unknown key {}; recipes/default.toml has every key", place, name);
     bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, meant);
@@ -313,7 +315,7 @@ class Reader {
 
   [[noreturn]] static void wrong(const RecipeKey& key, const TomlNode& node, const std::string& place,
                                  Code code = Code::setting_type) {
-    bad_input(code, "{}: {}: wants {}, not {}", place, key.full_name(), key.wants(), node.describe());
+    bad_input(code, "{}: {}: must be {}, not {}", place, key.full_name(), key.expected(), node.describe());
   }
 
   static void check_range(const RecipeKey& key, double value, const TomlNode& node, const std::string& place) {
@@ -381,7 +383,7 @@ class Reader {
         result.shape = anneal_shape(value.text);
       } else if (name == "start" || name == "end") {
         if (!value.is_number() || !std::isfinite(value.number) || value.number < 0) {
-          bad_input(Code::setting_type, "{}: {}: wants a number of at least 0, not {}", place, full, value.describe());
+          bad_input(Code::setting_type, "{}: {}: must be a number >= 0, not {}", place, full, value.describe());
         }
         (name == "start" ? result.start : result.end) = value.number;
       } else {
@@ -390,7 +392,7 @@ class Reader {
       }
     }
     if (result.shape == AnnealShape::exponential && (result.start <= 0 || result.end <= 0)) {
-      bad_input(Code::setting_out_of_range, "{}: {}: an exponential shape wants start and end above 0", place,
+      bad_input(Code::setting_out_of_range, "{}: {}: an exponential shape requires start and end above 0", place,
                 key.full_name());
     }
     return result;
@@ -398,7 +400,7 @@ class Reader {
 
   void read_published(const TomlNode& node, const std::string& origin, const std::string& place) {
     if (node.kind != TomlNode::Kind::table)
-      bad_input(Code::setting_type, "{}: {}: wants a table, not {}", place, "published", node.describe());
+      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "published", node.describe());
     Published published;
     std::vector<std::string> names = {"source", "note", "epochs"};
     names.insert(names.end(), published_scalars().begin(), published_scalars().end());
@@ -412,12 +414,11 @@ class Reader {
       const std::string here = fmt::format("{}:{}", origin, value.line);
       if (name == "source" || name == "note") {
         if (value.kind != TomlNode::Kind::text)
-          bad_input(Code::setting_type, "{}: published.{}: wants a text in quotes, not {}", here, name,
-                    value.describe());
+          bad_input(Code::setting_type, "{}: published.{}: must be a string, not {}", here, name, value.describe());
         (name == "source" ? published.source : published.note) = value.text;
       } else if (contains(published_scalars(), name)) {
         if (!value.is_number())
-          bad_input(Code::setting_type, "{}: published.{}: wants a number, not {}", here, name, value.describe());
+          bad_input(Code::setting_type, "{}: published.{}: must be a number, not {}", here, name, value.describe());
         published.values[name] = value.number;
       } else if (name == "epochs" || contains(published_columns(), name)) {
         const bool all_numbers = std::all_of(value.items.begin(), value.items.end(), [&](const TomlNode& item) {
@@ -425,7 +426,7 @@ class Reader {
         });
         if (value.kind != TomlNode::Kind::array || !all_numbers) {
           bad_input(Code::setting_type,
-                    "{}: published.{}: wants a list of numbers, one an epoch, nan where nothing was reported", here,
+                    "{}: published.{}: must be a list of numbers, one per epoch, nan if nothing was reported", here,
                     name);
         }
         if (name == "epochs") {
@@ -458,19 +459,18 @@ class Reader {
 
   void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
     if (node.kind != TomlNode::Kind::table)
-      bad_input(Code::setting_type, "{}: {}: wants a table, not {}", place, "from", node.describe());
+      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "from", node.describe());
     InitializedFrom from;
-    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* wants) {
-      bad_input(Code::setting_type, "{}:{}: from.{}: wants {}, not {}", origin, value.line, name, wants,
+    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* expected) {
+      bad_input(Code::setting_type, "{}:{}: from.{}: must be {}, not {}", origin, value.line, name, expected,
                 value.describe());
     };
     for (const auto& [name, value] : node.entries) {
       if (name == "run" || name == "hash") {
-        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a text in quotes");
+        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a string");
         (name == "run" ? from.run : from.hash) = value.text;
       } else if (name == "step") {
-        if (value.kind != TomlNode::Kind::integer || value.integer < 0)
-          wrong(name, value, "a whole number of at least 0");
+        if (value.kind != TomlNode::Kind::integer || value.integer < 0) wrong(name, value, "an integer >= 0");
         from.step = value.integer;
       } else if (name == "optimizer") {
         if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
@@ -481,19 +481,19 @@ class Reader {
       }
     }
     if (from.run.empty() || from.hash.empty())
-      bad_input(Code::setting_missing, "{}: [from] wants run, step and hash", place);
+      bad_input(Code::setting_missing, "{}: [from] requires run, step and hash", place);
     recipe.from = from;
   }
 
   // Checks combinations of keys outside the model. As in check_config, a message begins with the key at fault.
   static void check_run(const Recipe& recipe) {
     if (recipe.data.train.empty())
-      bad_input(Code::setting_out_of_range, "{} = \"\": wants a file, a folder or \"builtin:stories\"", "data.train");
+      bad_input(Code::setting_out_of_range, "{} = \"\": must be a file, a folder or \"builtin:stories\"", "data.train");
     if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
       bad_input(Code::setting_conflict, "{}: built-in text comes as documents; lines and paragraphs are units of files",
                 "data.unit");
     if (recipe.data.tokenizer.empty())
-      bad_input(Code::setting_out_of_range, "{} = \"\": wants \"bytelevel\", \"whitespace\" or a tokenizer.json",
+      bad_input(Code::setting_out_of_range, "{} = \"\": must be \"bytelevel\", \"whitespace\" or a tokenizer.json",
                 "data.tokenizer");
     // Three special tokens and one token per byte.
     if (recipe.data.tokenizer == "bytelevel" && recipe.data.vocab < 259) {

@@ -54,7 +54,7 @@ double rounded(double value) { return std::stod(fmt::format("{:.3g}", value)); }
 
 Recipe scale_recipe(const Recipe& recipe, double factor) {
   if (!(factor > 0 && factor <= 1))
-    bad_input(Code::option_invalid, "{} {}: wants a number above 0 and at most 1", "--scale", factor);
+    bad_input(Code::option_invalid, "{} {}: must be a number > 0 and <= 1", "--scale", factor);
   if (factor == 1) return recipe;
   const double narrower = std::pow(factor, 0.6), lower = std::pow(factor, 0.25), shorter = std::pow(factor, 0.35);
   Recipe out = recipe;

@@ -18,64 +18,64 @@ namespace {
 void add_top(SettingList<Recipe>& list) {
   list.table = "";
   list.role = SettingRole::run;
-  list.text("title", FIELD(title), "One line on what this run is.");
+  list.text("title", FIELD(title), "Title of the run, in one line.");
   list.integer("seed", FIELD(seed), 0, unlimited,
-               "Seed of every random choice of the run but the experts: initial weights, keys, order of the data.");
+               "Seed of every random choice except the expert library: initial weights, keys, data order.");
 }
 
 void add_data(SettingList<Recipe>& list) {
   list.table = "data";
   list.role = SettingRole::training_stage;
   list.text("train", FIELD(data.train),
-            "Training text: a file, a folder, or \"builtin:DOMAIN\". A relative path is looked up from the working "
-            "folder, then from the recipe's.");
-  list.text("valid", FIELD(data.valid), "Validation text, likewise; empty: valid_share of the training text.");
+            "Training text: a file, a folder, or \"builtin:DOMAIN\". Relative paths are resolved from the working "
+            "folder, then from the folder of the recipe.");
+  list.text("valid", FIELD(data.valid), "Validation text, as in `train`; empty = valid_share of the training text.");
   list.text("separator", FIELD(data.separator),
-            "The line between two documents of a plain-text file; empty: a file is one document.");
-  list.text("field", FIELD(data.field), "Name of the text's field in JSON lines; empty: text.");
+            "Line between two documents of a plain-text file; empty = one document per file.");
+  list.text("field", FIELD(data.field), "Field that holds the text in JSON lines; empty = text.");
   list.choice("unit", FIELD(data.unit), {"document", "line", "paragraph"},
-              "What one document is: what stands between separators, or each line or paragraph of that.");
-  list.choice("long", FIELD(data.long_documents), {"split", "cut"},
-              "Documents longer than seq_len: read as consecutive sequences (split), or only their beginning (cut, "
-              "as published).");
+              "Unit of a document: the text between separators, or each line or paragraph of it.");
+  list.choice(
+      "long", FIELD(data.long_documents), {"split", "cut"},
+      "Documents longer than seq_len: split into consecutive sequences, or cut after the first (as published).");
   list.integer("train_documents", FIELD(data.train_documents), 0, unlimited,
-               "Use only the first so many training documents; 0: all.");
-  list.integer("valid_documents", FIELD(data.valid_documents), 0, unlimited, "Likewise for validation.");
+               "Maximum number of training documents, from the first; 0 = all.");
+  list.integer("valid_documents", FIELD(data.valid_documents), 0, unlimited,
+               "Maximum number of validation documents, from the first; 0 = all.");
   list.number("valid_share", FIELD(data.valid_share), 0, 1,
-              "Share of the training documents kept for validation where `valid` is empty; of the end of each where "
-              "there are too few.")
+              "Fraction of the training documents held out for validation if `valid` is empty; with too few documents, "
+              "the end of each.")
       .below_high = true;
   list.role = SettingRole::tokens;
   list.text("tokenizer", FIELD(data.tokenizer),
             "\"bytelevel\" or \"whitespace\" (trained on the training text; the published runs used whitespace), or "
-            "a tokenizer.json.");
+            "the path of a tokenizer.json.");
   list.integer("vocab", FIELD(data.vocab), 4, 1048576, "Size of the vocabulary to train.");
   list.role = SettingRole::training_stage;
   list.boolean("count_pads", FIELD(data.count_pads),
-               "Fill rows with padding that is predicted, routed and counted like text, as the runs up to v4 did.");
-  list.boolean("eos", FIELD(data.eos), "End each story with [EOS]; the first prototypes did not.");
+               "Fills rows with padding that is predicted, routed and counted like text, as in the runs up to v4.");
+  list.boolean("eos", FIELD(data.eos), "Ends each document with [EOS]; the first prototypes did not.");
 }
 
 void add_train(SettingList<Recipe>& list) {
   list.table = "train";
   list.role = SettingRole::length;
-  list.integer("epochs", FIELD(train.epochs), 1, 1e9, "Times the training text is read.");
+  list.integer("epochs", FIELD(train.epochs), 1, 1e9, "Passes over the training text.");
   list.integer("max_steps", FIELD(train.max_steps), 0, unlimited,
-               "Stop, and end the learning-rate schedule, after so many steps; 0: as many as the epochs give.")
+               "Maximum number of steps; the learning-rate schedule ends there too; 0 = as many as the epochs give.")
       .in_steps = true;
   list.role = SettingRole::training_stage;
-  list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences in one pass.");
+  list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences per forward pass (micro-batch size).");
   list.integer("accumulate", FIELD(train.accumulate), 1, 1048576,
-               "Passes whose gradients make one step; ranks share them (docs/scale.md).");
-  list.number("lr", FIELD(train.lr), 0, unlimited, "Highest learning rate.").above_low = true;
-  list.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited,
-               "Steps over which the learning rate rises to lr.")
+               "Micro-batches per step (gradient accumulation), shared by the ranks (docs/scale.md).");
+  list.number("lr", FIELD(train.lr), 0, unlimited, "Peak learning rate.").above_low = true;
+  list.integer("warmup_steps", FIELD(train.warmup_steps), 0, unlimited, "Steps of linear learning-rate warmup.")
       .in_steps = true;
   list.choice("schedule", FIELD(train.schedule), {"cosine", "constant"},
-              "Learning rate after that: down to 0 along a cosine, or as it is.");
+              "Learning rate after the warmup: cosine decay to 0, or constant.");
   list.number("weight_decay", FIELD(train.weight_decay), 0, unlimited,
               "Weight decay of AdamW, on every trained parameter.");
-  Setting<Recipe>& betas = list.add("betas", SettingKind::numbers, "The two averaging factors of AdamW.");
+  Setting<Recipe>& betas = list.add("betas", SettingKind::numbers, "Beta 1 and beta 2 of AdamW.");
   betas.low = 0;
   betas.high = 1;
   betas.below_high = true;
@@ -87,41 +87,41 @@ void add_train(SettingList<Recipe>& list) {
     recipe.train.beta1 = std::get<std::vector<double>>(value)[0];
     recipe.train.beta2 = std::get<std::vector<double>>(value)[1];
   };
-  list.number("eps", FIELD(train.eps), 0, 1, "The small number in AdamW's divisor.").above_low = true;
-  list.number("clip", FIELD(train.clip), 0, unlimited, "Longest gradient; 0: no limit.");
+  list.number("eps", FIELD(train.eps), 0, 1, "Epsilon of AdamW.").above_low = true;
+  list.number("clip", FIELD(train.clip), 0, unlimited, "Gradient-norm clipping threshold; 0 = off.");
   list.role = SettingRole::habit;
   list.integer("eval_every", FIELD(train.eval_every), 0, unlimited,
-               "Steps from one evaluation to the next; 0: only after each epoch.")
+               "Steps between evaluations; 0 = after each epoch only.")
       .in_steps = true;
-  list.integer("measure_every", FIELD(train.measure_every), 1, unlimited,
-               "Steps from one line of cheap measures to the next.")
+  list.integer("measure_every", FIELD(train.measure_every), 1, unlimited, "Steps between logged training metrics.")
       .in_steps = true;
   list.integer("checkpoint_every", FIELD(train.checkpoint_every), 0, unlimited,
-               "Steps from one checkpoint to the next; 0: only after each epoch.")
+               "Steps between checkpoints; 0 = after each epoch only.")
       .in_steps = true;
-  list.integer("keep_checkpoints", FIELD(train.keep_checkpoints), 1, 1e6, "Checkpoints kept; older ones are removed.");
+  list.integer("keep_checkpoints", FIELD(train.keep_checkpoints), 1, 1e6,
+               "Number of checkpoints kept; older ones are removed.");
   list.integer("save_keys_every", FIELD(train.save_keys_every), 0, unlimited,
-               "Steps from one saving of the key positions to the next; 0: at each evaluation.")
+               "Steps between snapshots of the keys; 0 = at each evaluation.")
       .in_steps = true;
   list.integer("patience", FIELD(train.patience), 0, 1e6,
-               "Stop after so many evaluations without a better loss; 0: never.");
+               "Early stopping: evaluations without improvement before the run stops; 0 = off.");
   list.role = SettingRole::training_stage;
   list.choice("eval_average", FIELD(train.eval_average), {"tokens", "batches"},
-              "Validation loss as a mean over tokens, or over batches as published.");
+              "Validation loss as a mean over tokens, or over batches (as published).");
   list.role = SettingRole::machine;
   list.choice("precision", FIELD(train.precision), precision_choices(),
-              "Of the computation; auto: bf16 on a GPU, fp32 on a CPU.");
-  Setting<Recipe>& device =
-      list.add("device", SettingKind::choice, "auto: the first GPU where there is one; cuda:N: GPU number N, from 0.");
+              "Precision of the computation; auto = bf16 on a GPU, fp32 on a CPU.");
+  Setting<Recipe>& device = list.add("device", SettingKind::choice,
+                                     "Device; auto = the first GPU if there is one; cuda:N = GPU number N, from 0.");
   device.choices = {"auto", "cpu", "cuda", "cuda:N"};
   device.accepts = [](const std::string& name) { return parse_device_choice(name).has_value(); };
   device.get = [](const Recipe& recipe) { return SettingValue(text_of(recipe.train.device)); };
   device.set = [](Recipe& recipe, const SettingValue& value) {
     recipe.train.device = device_choice(std::get<std::string>(value));
   };
-  list.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0: one for each CPU that the process may use.");
+  list.integer("threads", FIELD(train.threads), 0, 4096, "CPU threads; 0 = one per CPU available to the process.");
   list.integer("expert_ranks", FIELD(train.expert_ranks), 1, 65536,
-               "Ranks that hold the experts of each layer together, each a part of them (docs/scale.md).");
+               "Ranks that share the experts of each layer (expert parallelism, docs/scale.md).");
 }
 
 #undef FIELD
@@ -184,7 +184,7 @@ const std::vector<SettingInfo>& stage_keys() {
     title.table = "stage";
     title.name = "title";
     title.kind = SettingKind::text;
-    title.meaning = "What the stage is called in messages, metrics and tables.";
+    title.meaning = "Title of the stage in messages, metrics and tables.";
     std::string kept;
     for (const RecipeKey& key : recipe_keys()) {
       const bool own =

@@ -192,7 +192,7 @@ class Reader {
   // duplicates, because they index tables.
   void add_token(const std::string& token, const Json& id, std::size_t limit, std::string_view where) {
     if (!id.is_number_integer()) {
-      refuse(Code::tokenizer_invalid, where, "gives {} the id {}; expected a whole number from 0", shown_token(token),
+      refuse(Code::tokenizer_invalid, where, "gives {} the id {}; expected an integer from 0", shown_token(token),
              shown(id));
     }
     if ((!id.is_number_unsigned() && id.get<std::int64_t>() < 0) || id.get<std::uint64_t>() >= limit) {

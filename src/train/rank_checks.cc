@@ -74,7 +74,7 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
   const ModelConfig& model = recipe.model;
   if (model.ffn != Ffn::some || !model.use_library)
     return make_error(Fault::input, Code::setting_conflict,
-                      "{} = {}: there are no experts to share out with {}; wants 1", "train.expert_ranks", together,
+                      "{} = {}: there are no experts to share out with {}; must be 1", "train.expert_ranks", together,
                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
   if (together > model.experts)
     return make_error(Fault::input, Code::ranks_uneven,
@@ -83,7 +83,7 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
   if (!RankGroups::fit(ranks, together)) {
     const int more = (RankGroups{together}.count(ranks) + 1) * together;
     return make_error(Fault::input, Code::ranks_uneven,
-                      "{} = {}: wants a multiple of so many ranks, and there {} {}: start {} (mpirun -n {} ...), or "
+                      "{} = {}: must divide the number of ranks, and there {} {}: start {} (mpirun -n {} ...), or "
                       "say train.expert_ranks=1",
                       "train.expert_ranks", together, ranks == 1 ? "is" : "are", ranks, more, more);
   }

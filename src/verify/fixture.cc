@@ -24,7 +24,7 @@ JsonObject config_of(const SafetensorsFile& file) {
 SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
   const std::string& key = setting.name;
   const auto checked = [&](double value) {
-    if (!setting.contains(value)) config.wrong(key, setting.wants());
+    if (!setting.contains(value)) config.wrong(key, setting.expected());
     return value;
   };
   switch (setting.kind) {
@@ -40,7 +40,7 @@ SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
       const auto value = config.need<std::string>(key);
       const auto& choices = setting.choices;
       if (!choices.empty() && std::find(choices.begin(), choices.end(), value) == choices.end())
-        config.wrong(key, setting.wants());
+        config.wrong(key, setting.expected());
       return value;
     }
     case SettingKind::numbers:
@@ -48,12 +48,12 @@ SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
     case SettingKind::layer_scale: {
       const auto items = config.need<std::vector<double>>(key);
       for (const double item : items) {
-        if (setting.kind == SettingKind::integers && item != std::floor(item)) config.wrong(key, setting.wants());
+        if (setting.kind == SettingKind::integers && item != std::floor(item)) config.wrong(key, setting.expected());
         checked(item);
       }
       const auto& lengths = setting.lengths;
       if (!lengths.empty() && std::find(lengths.begin(), lengths.end(), items.size()) == lengths.end())
-        config.wrong(key, setting.wants());
+        config.wrong(key, setting.expected());
       return items;
     }
     case SettingKind::anneal: {
@@ -140,7 +140,7 @@ void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) con
 Shape Fixture::shape(const std::string& name, int rank) const {
   const Shape found = file_.shape(name);
   if (found.rank() != rank || found.elements() == 0)
-    bad_input(Code::tensor_shape, "{}: {} has shape {}; wants {} axes, each of at least 1", path(), name, found.text(),
+    bad_input(Code::tensor_shape, "{}: {} has shape {}; must have {} axes, each >= 1", path(), name, found.text(),
               rank);
   return found;
 }
@@ -157,12 +157,12 @@ Tensor Fixture::numbers(const std::string& name, const Shape& shape) const { ret
 Tensor Fixture::ids(const std::string& name, const Shape& shape, std::int64_t low, std::int64_t high) const {
   const Tensor stored = load(name, shape);
   if (stored.dtype() != DType::i64 && stored.dtype() != DType::i32)
-    bad_input(Code::tensor_type, "{}: {} has elements of type {}; wants I64 or I32", path(), name,
+    bad_input(Code::tensor_type, "{}: {} has elements of type {}; must be I64 or I32", path(), name,
               name_of(stored.dtype()));
   const Tensor wide = stored.dtype() == DType::i64 ? stored : stored.to(DType::i64);
   for (std::int64_t i = 0; i < wide.elements(); ++i) {
     if (const std::int64_t id = wide.data<std::int64_t>()[i]; id < low || id > high)
-      bad_input(Code::tensor_value, "{}: {} holds {}; wants whole numbers from {} to {}", path(), name, id, low, high);
+      bad_input(Code::tensor_value, "{}: {} holds {}; must be integers from {} to {}", path(), name, id, low, high);
   }
   return stored.dtype() == DType::i32 ? stored : stored.to(DType::i32);
 }
@@ -182,7 +182,7 @@ std::optional<double> Fixture::expected_measure(const std::string& name) const {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    bad_input(Code::fixture_invalid, "{}: `{}` in its header: wants a number, not {}", path(), name,
+    bad_input(Code::fixture_invalid, "{}: `{}` in its header: must be a number, not {}", path(), name,
               describe(nlohmann::json(text)));
   return value;
 }

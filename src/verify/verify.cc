@@ -479,7 +479,7 @@ void Case::memory() {
     Tensor model = Tensor::empty({positions}, DType::f64), places = Tensor::empty({positions}, DType::i64);
     for (std::int64_t t = 0; t < positions; ++t) {
       if (!(chance[static_cast<std::size_t>(t)] > 0 && chance[static_cast<std::size_t>(t)] <= 1))
-        bad_input(Code::fixture_invalid, "{}: {}model_probability holds {}; wants numbers above 0 and at most 1",
+        bad_input(Code::fixture_invalid, "{}: {}model_probability holds {}; must be numbers above 0 and at most 1",
                   report_.file, window, chance[static_cast<std::size_t>(t)]);
       model.data<double>()[t] = -std::log(chance[static_cast<std::size_t>(t)]);
       places.data<std::int64_t>()[t] = packed({0, read++});

@@ -89,7 +89,7 @@ std::vector<KeyPositions> read_key_positions(const std::string& folder, int laye
     if (!file.has(prefix + "keys")) continue;
     const Shape shape = file.shape(prefix + "keys");
     if (shape.rank() != 2 || file.shape(prefix + "usage") != Shape{shape[0]})
-      bad_input(Code::tensor_shape, "{}: {}keys has shape {} and {}usage {}; wants [experts, width] and [experts]",
+      bad_input(Code::tensor_shape, "{}: {}keys has shape {} and {}usage {}; must be [experts, width] and [experts]",
                 file.path(), prefix, shape.text(), prefix, file.shape(prefix + "usage").text());
     out.push_back({one.step,
                    {shape[0], shape[1], read_vector(file.load(prefix + "keys"))},

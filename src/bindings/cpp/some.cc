@@ -93,7 +93,8 @@ std::string Run::decode(const TokenIds& ids) const {
 std::vector<float> Run::logits(const TokenIds& ids) {
   return told([&] {
     if (ids.empty() || static_cast<int>(ids.size()) > longest())
-      bad_input(Code::text_too_long, "logits of {} ids: wants from 1 to model.seq_len = {}", ids.size(), longest());
+      bad_input(Code::text_too_long, "logits of {} ids: their number must be from 1 to model.seq_len = {}", ids.size(),
+                longest());
     Batch batch;
     batch.tokens = ids;
     batch.targets.assign(ids.size(), -1);

@@ -154,30 +154,28 @@ void run(AdaptFlags options) {
 void set_up_adapt(Command& command) {
   auto options = std::make_shared<AdaptFlags>();
   add_model_flags(command, options->model);
-  command.add_option("--data", options->adapt.data, "the new text: file, folder or builtin:DOMAIN")->required();
-  command.add_option(
-      "--rules", options->adapt.rules,
-      "which rules move the keys: alpha,beta,delta,balance in any choice (default: as the run was trained)");
+  command.add_option("--data", options->adapt.data, "new text: file, folder or builtin:DOMAIN")->required();
+  command.add_option("--rules", options->adapt.rules,
+                     "rules that move the keys, any of alpha,beta,delta,balance (default: those of training)");
   command
-      .add_option("--window", options->adapt.window,
-                  "tokens from one update to the next; 0: batches as large as in training")
+      .add_option("--window", options->adapt.window, "tokens per key update; 0 = batches of the size used in training")
       ->capture_default_str();
-  command.add_flag("--frozen", options->adapt.frozen, "only the twin: keys stay as they are");
-  command.add_option("--max-documents", options->adapt.max_documents, "only the first N stories of the new text; 0: all")
+  command.add_flag("--frozen", options->adapt.frozen, "run the frozen control only");
+  command.add_option("--max-documents", options->adapt.max_documents, "documents of the new text; 0 = all")
       ->capture_default_str();
   command
       .add_option("--max-eval-documents", options->adapt.max_eval_documents,
-                  "stories of each text to measure before and after; 0: all")
+                  "documents of each text evaluated before and after; 0 = all")
       ->capture_default_str();
-  command.add_option("-o,--out", options->adapt.out, "save the adapted model as a new run folder");
+  command.add_option("-o,--out", options->adapt.out, "new run folder for the adapted model");
   command.add_flag("--compare", options->compare,
-                   "every way of learning in one table: keys, a memory, an output bias, gradient steps on everything");
-  command.add_option("--tokens", options->ways.tokens, "with --compare: only the first N tokens; 0: all");
+                   "compare methods in one table: keys, memory, output bias, gradient steps on all weights");
+  command.add_option("--tokens", options->ways.tokens, "with --compare: maximum number of tokens; 0 = all");
   command.add_option("--memory", options->ways.memory,
-                     "with --compare: a memory to begin from (it is not changed; default: an empty one)");
-  command.add_option("--slots", options->ways.choices.slots, "with --compare: slots of an empty memory");
-  command.add_option("--html", options->html, "also write the report as a page (--out writes OUT/adapt.html)");
-  command.add_option("--svg", options->svg, "also draw the losses over the stream into this file");
+                     "with --compare: initial memory, left unchanged (default: an empty one)");
+  command.add_option("--slots", options->ways.choices.slots, "with --compare: slots of the empty memory");
+  command.add_option("--html", options->html, "also write the report as an HTML page (--out writes OUT/adapt.html)");
+  command.add_option("--svg", options->svg, "also write the losses over the stream as an SVG plot");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -188,10 +186,10 @@ CommandSpec adapt_command() {
   return {
       .name = "adapt",
       .group = CommandGroup::train_and_use,
-      .summary = "let a trained model's keys go on learning from a stream of text, beside a frozen twin",
-      .examples = {{"adapt runs/tiny --data builtin:recipes", "beside a twin whose keys stay"},
+      .summary = "let the keys of a trained model learn from a stream of text; compares with a frozen control",
+      .examples = {{"adapt runs/tiny --data builtin:recipes", "compares with frozen keys"},
                    {"adapt runs/tiny --data mine.txt --rules alpha --out runs/adapted", "keep the adapted model"},
-                   {"adapt runs/tiny --data mine.txt --compare", "every way of learning in use, in one table"}},
+                   {"adapt runs/tiny --data mine.txt --compare", "all methods in one table"}},
       .json = "the report",
       .set_up = set_up_adapt,
   };

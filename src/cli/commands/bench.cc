@@ -134,7 +134,7 @@ void set_up_bench_train(Command& command) {
   command.add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_flag("--no-overlap", options->no_overlap,
                    "on several ranks, send gradients when all are there, not as soon as their layer is done");
   command.add_json(options->json);
@@ -164,14 +164,14 @@ CommandSpec bench_command() {
       .works_on_ranks = true,
       .subcommands = {{
                           .name = "train",
-                          .summary = "training steps of a recipe, as a share of the machine's own matrix rate",
+                          .summary = "time training steps of a recipe, also as a share of the machine's GEMM rate",
                           .examples = {{"bench train tiny --steps 5", ""}},
                           .json = "the result",
                           .set_up = set_up_bench_train,
                       },
                       {
                           .name = "ranks",
-                          .summary = "messages between ranks: what one costs, and bytes a second",
+                          .summary = "measure messages between ranks: latency and bandwidth",
                           .json = "the result",
                           .set_up = set_up_bench_ranks,
                       }},

@@ -84,15 +84,18 @@ namespace {
 
 void set_up_board(Command& command) {
   auto options = std::make_shared<BoardFlags>();
-  command.add_option("FOLDERS", options->folders, "run folders or folders of them (default: runs)");
-  command.add_option("--port", options->port, "0: any; default: the first free one from 6060 on")->range(0, 65535);
-  command.add_option("--host", options->host, "address to listen at; one that others reach needs the token it prints")
+  command.add_option("FOLDERS", options->folders, "run folders, or folders that contain them (default: runs)");
+  command.add_option("--port", options->port, "port; 0 = any (default: the first free port from 6060)")
+      ->range(0, 65535);
+  command
+      .add_option("--host", options->host,
+                  "address to listen on; if other machines can reach it, the printed token is required")
       ->capture_default_str();
-  command.add_flag("--read-only", options->read_only, "runs are shown, models cannot be asked");
-  command.add_flag("--open", options->open, "open it in the browser");
-  command.add_option("--device", options->device, "that models are asked on: auto, cpu, cuda or cuda:N")
+  command.add_flag("--read-only", options->read_only, "show runs only; prompts are disabled");
+  command.add_flag("--open", options->open, "open the board in a browser");
+  command.add_option("--device", options->device, "device for prompts: auto, cpu, cuda or cuda:N")
       ->capture_default_str();
-  command.add_option("--threads", options->threads, "CPU threads for asking; 0: as many as it may use")
+  command.add_option("--threads", options->threads, "CPU threads for prompts; 0 = all available")
       ->range(0, max_threads)
       ->capture_default_str();
   command.add_json(options->json);
@@ -105,9 +108,9 @@ CommandSpec board_command() {
   return {
       .name = "board",
       .group = CommandGroup::look_inside,
-      .summary = "watch runs in a browser: curves as they come, inside the models, and ask them",
-      .examples = {{"board", "every run in runs, as they train; Ctrl-C ends it"},
-                   {"board runs/tiny runs/on --read-only", "these alone, and nobody asks the models"}},
+      .summary = "watch runs in a browser: live curves, expert load, and prompts",
+      .examples = {{"board", "all runs in ./runs; stop with Ctrl-C"},
+                   {"board runs/tiny runs/on --read-only", "only these runs, without prompts"}},
       .json = "where it is",
       .set_up = set_up_board,
   };

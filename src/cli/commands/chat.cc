@@ -159,7 +159,7 @@ class Chat {
     Number out{};
     const auto [rest, error] = std::from_chars(value.data(), value.data() + value.size(), out);
     if (error != std::errc() || rest != value.data() + value.size() || !(out >= low && out <= high))
-      bad_input(Code::option_invalid, "{} wants a number from {} to {}{}", name, low, high,
+      bad_input(Code::option_invalid, "{} must be a number from {} to {}{}", name, low, high,
                 value.empty() ? "" : fmt::format(", not '{}'", value));
     return out;
   }

@@ -318,7 +318,7 @@ CommandSpec completion_command() {
   return {
       .name = "completion",
       .group = CommandGroup::shells,
-      .summary = "a script that completes commands, flags, keys and runs in a shell",
+      .summary = "print a shell script that completes commands, options, settings and runs",
       .examples = {{"completion bash > ~/.local/share/bash-completion/completions/some", ""},
                    {"completion fish > ~/.config/fish/completions/some.fish", ""}},
       .set_up = set_up_completion,

@@ -75,10 +75,10 @@ CommandSpec data_command() {
   return {
       .name = "data",
       .group = CommandGroup::text,
-      .summary = "built-in text",
+      .summary = "generate built-in text",
       .subcommands = {{
           .name = "stories",
-          .summary = "write stories from the built-in generator",
+          .summary = "generate built-in stories",
           .examples = {{"data stories --count 100 --domain nature -o nature.txt", ""}},
           .json = "the result",
           .set_up = set_up_data_stories,

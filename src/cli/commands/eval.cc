@@ -111,11 +111,11 @@ void set_up_eval(Command& command) {
   auto options = std::make_shared<EvalFlags>();
   add_model_flags(command, options->model);
   command.add_option("--data", options->data,
-                     "file, folder or builtin:DOMAIN (default: the run's own validation data)");
+                     "text to evaluate: file, folder or builtin:DOMAIN (default: the run's validation data)");
   command.add_option("OVERRIDES", options->overrides,
-                     "with --data, how that text is read: data.separator, data.field, data.unit, data.long");
-  command.add_option("--max-documents", options->max_documents, "only the first N documents");
-  command.add_option("--memory", options->memory, "a memory of this run: the loss with it is told as well");
+                     "with --data, settings for reading it: data.separator, data.field, data.unit, data.long");
+  command.add_option("--max-documents", options->max_documents, "maximum number of documents, from the first");
+  command.add_option("--memory", options->memory, "memory of this run; also reports the loss with it");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -126,9 +126,9 @@ CommandSpec eval_command() {
   return {
       .name = "eval",
       .group = CommandGroup::train_and_use,
-      .summary = "loss of a run on its validation data or on other text",
-      .examples = {{"eval runs/tiny", "loss on the run's own validation text"},
-                   {"eval runs/tiny --data mine.txt data.unit=paragraph", "on other text, read by paragraphs"}},
+      .summary = "evaluate a run on its validation data or on other text",
+      .examples = {{"eval runs/tiny", "on the run's validation text"},
+                   {"eval runs/tiny --data mine.txt data.unit=paragraph", "on other text, one document per paragraph"}},
       .works_on_ranks = true,
       .json = "the result",
       .set_up = set_up_eval,

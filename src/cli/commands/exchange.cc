@@ -22,12 +22,12 @@ void export_model(ExportFlags flags) {
   ExportOptions& options = flags.options;
   options.host.log = terminal_log();
   if (flags.to != "hf")
-    bad_input(Code::option_invalid, "{} {}: wants hf; docs/exchange.md says why there is no gguf", "--to", flags.to);
+    bad_input(Code::option_invalid, "{} {}: must be hf; docs/exchange.md says why there is no gguf", "--to", flags.to);
   if (flags.experts != "stored" && flags.experts != "seed")
-    bad_input(Code::option_invalid, "{} {}: wants stored or seed", "--experts", flags.experts);
+    bad_input(Code::option_invalid, "{} {}: must be stored or seed", "--experts", flags.experts);
   options.experts_from_seed = flags.experts == "seed";
   if (!(flags.shard_gigabytes > 0))
-    bad_input(Code::option_invalid, "{} {}: wants gigabytes above 0", "--shard-size", flags.shard_gigabytes);
+    bad_input(Code::option_invalid, "{} {}: must be a number of gigabytes > 0", "--shard-size", flags.shard_gigabytes);
   options.shard_bytes = flags.shard_gigabytes * 1e9;
   const ExportResult result = export_hf(options);
   if (flags.json)
@@ -126,16 +126,17 @@ void set_up_library_show(Command& command) {
 void set_up_export(Command& command) {
   auto flags = std::make_shared<ExportFlags>();
   command.add_option("RUN", flags->options.run, "run folder")->required();
-  command.add_option("--to", flags->to, "hf: a folder for Hugging Face's libraries and plain PyTorch")
+  command.add_option("--to", flags->to, "format; hf = a folder for Hugging Face's libraries and plain PyTorch")
       ->capture_default_str();
-  command.add_option("-o,--out", flags->options.out, "the new folder")->required();
+  command.add_option("-o,--out", flags->options.out, "new folder")->required();
   command.add_option("--checkpoint", flags->options.checkpoint, "latest, best or a step")->capture_default_str();
   command
       .add_option("--experts", flags->experts,
-                  "stored: the frozen experts are among the weights; seed: the Python files draw them, to the bit")
+                  "stored = the frozen experts are among the weights; seed = the Python files draw them, bit-identical")
       ->capture_default_str();
-  command.add_option("--shard-size", flags->shard_gigabytes, "gigabytes of one file of weights")->capture_default_str();
-  command.add_option("--control", flags->options.controls, "a run that the model card sets beside this one; repeat it")
+  command.add_option("--shard-size", flags->shard_gigabytes, "maximum size of a weight file, in gigabytes")
+      ->capture_default_str();
+  command.add_option("--control", flags->options.controls, "control run listed on the model card; repeatable")
       ->allow_extra_args(false);
   command.add_json(flags->json);
   command.callback([flags] { export_model(*flags); });
@@ -143,11 +144,11 @@ void set_up_export(Command& command) {
 
 void set_up_import(Command& command) {
   auto flags = std::make_shared<ImportFlags>();
-  command.add_option("FOLDER", flags->options.folder, "what 'some export' wrote")->required();
+  command.add_option("FOLDER", flags->options.folder, "folder written by 'some export'")->required();
   command.add_option("-o,--out", flags->options.out, "the new run folder")->required();
-  command.add_option("--tokenizer", flags->options.tokenizer, "tokenizer.json, where the folder has none");
+  command.add_option("--tokenizer", flags->options.tokenizer, "path of a tokenizer.json, if the folder has none");
   command.add_flag("--trained-experts", flags->options.trained_experts,
-                   "experts that were frozen have learnt elsewhere: the run keeps them (some.training = \"full\")");
+                   "accept frozen experts that were trained elsewhere (sets some.training = \"full\")");
   command.add_json(flags->json);
   command.callback([flags] { import_model(*flags); });
 }
@@ -158,10 +159,10 @@ CommandSpec library_command() {
   return {
       .name = "library",
       .group = CommandGroup::other_programs,
-      .summary = "experts from other models' feed-forward blocks",
+      .summary = "expert libraries from feed-forward blocks of other models",
       .subcommands = {{
                           .name = "import",
-                          .summary = "make a library of a model's blocks, for some.init = \"file:…\"",
+                          .summary = "build a library from a model's blocks, for some.init = \"file:…\"",
                           .examples = {{"train tiny model.ffn=dense --out runs/dense",
                                         "a dense run, whose blocks become experts"},
                                        {"library import runs/dense --d-ffn 16 -o libraries", ""}},
@@ -170,7 +171,7 @@ CommandSpec library_command() {
                       },
                       {
                           .name = "show",
-                          .summary = "what a library holds",
+                          .summary = "show the contents of a library",
                           .json = "it",
                           .set_up = set_up_library_show,
                       }},
@@ -181,10 +182,10 @@ CommandSpec export_command() {
   return {
       .name = "export",
       .group = CommandGroup::other_programs,
-      .summary = "write a trained run as a model that loads elsewhere",
-      .examples = {{"export runs/tiny -o tiny-hf", "plain PyTorch and Hugging Face's libraries load it"},
+      .summary = "export a trained run as a model for other programs",
+      .examples = {{"export runs/tiny -o tiny-hf", "for plain PyTorch and Hugging Face's libraries"},
                    {"export runs/tiny -o tiny-seed --experts seed --control runs/top4",
-                    "small; the card shows both runs"}},
+                    "small; the model card compares both runs"}},
       .json = "the result",
       .set_up = set_up_export,
   };
@@ -194,8 +195,8 @@ CommandSpec import_command() {
   return {
       .name = "import",
       .group = CommandGroup::other_programs,
-      .summary = "bring an exported model back as a run, also after further training",
-      .examples = {{"import tiny-hf --out runs/back", "also after it was trained further"}},
+      .summary = "import an exported model as a run, also after further training elsewhere",
+      .examples = {{"import tiny-hf --out runs/back", "also after further training"}},
       .json = "the result",
       .set_up = set_up_import,
   };

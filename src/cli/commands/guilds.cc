@@ -119,17 +119,19 @@ void run(const GuildsFlags& options) {
 void set_up_guilds(Command& command) {
   auto options = std::make_shared<GuildsFlags>();
   add_model_flags(command, options->model);
-  command.add_option("--layer", options->guilds.layer, "only this layer, counted from 0")->range(0, 4095);
+  command.add_option("--layer", options->guilds.layer, "show only this layer, counted from 0")->range(0, 4095);
   command.add_option("--data", options->guilds.data,
                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
-  command.add_option("--max-documents", options->guilds.max_documents, "only the first N stories; 0: all")->capture_default_str();
+  command
+      .add_option("--max-documents", options->guilds.max_documents,
+                  "maximum number of documents, from the first; 0 = all")
+      ->capture_default_str();
   command
       .add_option("--shuffles", options->guilds.shuffles,
                   "how often the tokens are shuffled to learn what chance gives")
       ->capture_default_str();
   command.add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
-  command
-      .add_option("--min-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
+  command.add_option("--min-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
       ->capture_default_str();
   command.add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()

@@ -224,7 +224,9 @@ void set_up_info(Command& command) {
   auto options = std::make_shared<InfoFlags>();
   command.add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
-  command.add_option("--ranks", options->ranks, "memory and traffic of each of so many ranks (default: expert_ranks)")
+  command
+      .add_option("--ranks", options->ranks,
+                  "number of ranks for the memory and traffic per rank (default: expert_ranks)")
       ->range(1, 1048576);
   command.add_json(options->json);
   command.callback([options] { run(*options); });
@@ -236,9 +238,9 @@ CommandSpec info_command() {
   return {
       .name = "info",
       .group = CommandGroup::find_things,
-      .summary = "what a recipe or run amounts to: parameters, steps, memory",
-      .examples = {{"info a4", "parameters, steps and memory before anything runs"},
-                   {"info default data.train=mine.txt", "what your text amounts to"},
+      .summary = "show the parameters, steps and memory of a recipe or run",
+      .examples = {{"info a4", "parameters, steps and memory, without running anything"},
+                   {"info default data.train=mine.txt", "with your own text"},
                    {"info runs/tiny", ""}},
       .json = "the result",
       .set_up = set_up_info,

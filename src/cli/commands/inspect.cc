@@ -100,16 +100,20 @@ void run(InspectFlags options) {
 void set_up_inspect(Command& command) {
   auto options = std::make_shared<InspectFlags>();
   add_model_flags(command, options->model);
-  command.add_option("--layer", options->inspect.layer, "only this layer, counted from 0")->range(0, 4095);
-  command.add_option("-o,--out", options->out, "folder for the page and its data (default: RUN/inspect)");
-  command.add_flag("--no-pictures", options->no_pictures, "only the table: no page, no files");
-  command.add_flag("--svg", options->svg, "also draw the pictures as SVG files");
-  command.add_option("--data", options->inspect.data,
-                     "file, folder or builtin:DOMAIN to measure choices on (default: the run's validation data)");
-  command.add_option("--max-documents", options->inspect.max_documents, "only the first N stories; 0: all")->capture_default_str();
-  command.add_option("--seed", options->inspect.tsne.seed, "of the t-SNE map")->capture_default_str();
+  command.add_option("--layer", options->inspect.layer, "show only this layer, counted from 0")->range(0, 4095);
+  command.add_option("-o,--out", options->out, "output folder of the page and its data (default: RUN/inspect)");
+  command.add_flag("--no-pictures", options->no_pictures, "print the table only; write no files");
+  command.add_flag("--svg", options->svg, "also write the figures as SVG files");
+  command.add_option(
+      "--data", options->inspect.data,
+      "text for the routing statistics: file, folder or builtin:DOMAIN (default: the run's validation data)");
+  command
+      .add_option("--max-documents", options->inspect.max_documents,
+                  "maximum number of documents, from the first; 0 = all")
+      ->capture_default_str();
+  command.add_option("--seed", options->inspect.tsne.seed, "seed of the t-SNE map")->capture_default_str();
   command.add_option("--perplexity", options->inspect.tsne.perplexity,
-                     "of the t-SNE map: about how many neighbours count (default: 30, or a third of the experts)");
+                     "perplexity of the t-SNE map (default: 30, or a third of the experts if fewer)");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -120,8 +124,8 @@ CommandSpec inspect_command() {
   return {
       .name = "inspect",
       .group = CommandGroup::look_inside,
-      .summary = "how a run has organised itself: a table of every layer, a page of usage and keys",
-      .examples = {{"inspect runs/tiny", "a table, and pictures in runs/tiny/inspect"}},
+      .summary = "show how a run has organized itself: a table per layer, a page of expert load and keys",
+      .examples = {{"inspect runs/tiny", "a table, and figures in runs/tiny/inspect"}},
       .json = "the report",
       .set_up = set_up_inspect,
   };

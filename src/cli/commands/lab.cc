@@ -324,7 +324,7 @@ void report(const LabFlags& options) {
   report_options.host = make_host(options.threads.value_or(0), terminal_log());
   for (const std::string& out : options.out) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
-      bad_input(Code::option_invalid, "{} {}: wants a file that ends in .html or .md", "-o", out);
+      bad_input(Code::option_invalid, "{} {}: must be a file that ends in .html or .md", "-o", out);
     if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !folder_exists(folder.string()))
       bad_input(Code::folder_not_found, "{} {}: there is no folder {}", "-o", out, folder.string());
   }
@@ -365,7 +365,7 @@ void set_up_lab_run(Command& command) {
                      "stop, and end the learning-rate schedule (warm-up too), after so many steps");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command
       .add_option(
           "--ranks-per-run", options->ranks_per_run,
@@ -384,7 +384,7 @@ void set_up_lab_report(Command& command) {
       ->allow_extra_args(false);
   command.add_flag("--no-samples", options->no_samples, "do not open the models to write sample text and traces");
   command.add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
-  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
+  command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.callback([options] { report(*options); });
 }
 
@@ -394,33 +394,32 @@ CommandSpec lab_command() {
   return {
       .name = "lab",
       .group = CommandGroup::experiments,
-      .summary = "series of runs: rerun published experiments and compare",
-      .subcommands =
-          {{
-               .name = "list",
-               .summary = "the series, and which of their runs are done; with names, run by run",
-               .examples = {{"lab list", ""}},
-               .json = "the result",
-               .set_up = set_up_lab_list,
-           },
-           {
-               .name = "run",
-               .summary =
-                   "train series or runs one after another; skips what is done, goes on with what was interrupted",
-               .examples = {{"lab run series-a --scale 0.02 --builtin",
-                             "a published series, shrunk to a laptop and built-in text"},
-                            {"lab run a4 --seeds 3 --data train.txt --valid valid.txt", ""}},
-               .works_on_ranks = true,
-               .json = "the result",
-               .set_up = set_up_lab_run,
-           },
-           {
-               .name = "report",
-               .summary = "published against reproduced numbers, as one file that opens offline",
-               .examples = {{"lab report series-a -o report.html", ""}},
-               .json = "the result",
-               .set_up = set_up_lab_report,
-           }},
+      .summary = "run series of recipes: reproduce published experiments and compare",
+      .subcommands = {{
+                          .name = "list",
+                          .summary = "list the series and their finished runs; with names, each run",
+                          .examples = {{"lab list", ""}},
+                          .json = "the result",
+                          .set_up = set_up_lab_list,
+                      },
+                      {
+                          .name = "run",
+                          .summary =
+                              "train series or runs one after another; skips finished runs, resumes interrupted ones",
+                          .examples = {{"lab run series-a --scale 0.02 --builtin",
+                                        "a published series, shrunk to a laptop and built-in text"},
+                                       {"lab run a4 --seeds 3 --data train.txt --valid valid.txt", ""}},
+                          .works_on_ranks = true,
+                          .json = "the result",
+                          .set_up = set_up_lab_run,
+                      },
+                      {
+                          .name = "report",
+                          .summary = "write a report of published and reproduced numbers as one offline file",
+                          .examples = {{"lab report series-a -o report.html", ""}},
+                          .json = "the result",
+                          .set_up = set_up_lab_report,
+                      }},
   };
 }
 

@@ -370,7 +370,7 @@ void set_up_runs(Command& command) {
 void set_up_compare(Command& command) {
   auto options = std::make_shared<CompareOptions>();
   command.add_option("RUNS", options->runs, "two or more run folders")->required();
-  command.add_option("--html", options->html, "also write a page: curves over one another, and the tables");
+  command.add_option("--html", options->html, "also write an HTML page with overlaid curves and the tables");
   command.add_json(options->json);
   command.callback([options] { compare(*options); });
 }
@@ -381,7 +381,7 @@ CommandSpec runs_command() {
   return {
       .name = "runs",
       .group = CommandGroup::find_things,
-      .summary = "a table of runs: state, loss, size, and what differs",
+      .summary = "list runs with state, loss, size and differing settings",
       .examples = {{"runs", "those in ./runs"}, {"runs lab", ""}},
       .json = "the runs",
       .set_up = set_up_runs,
@@ -392,9 +392,9 @@ CommandSpec compare_command() {
   return {
       .name = "compare",
       .group = CommandGroup::find_things,
-      .summary = "runs beside each other: settings that differ, and results",
+      .summary = "compare runs: differing settings, and results",
       .examples = {{"compare runs/tiny runs/top4", ""},
-                   {"compare runs/tiny runs/top4 --html compare.html", "with a page of their curves over one another"}},
+                   {"compare runs/tiny runs/top4 --html compare.html", "an HTML page with overlaid curves"}},
       .json = "the comparison",
       .set_up = set_up_compare,
   };

@@ -9,6 +9,7 @@
 #include "cli/places.h"
 #include "cli/terminal.h"
 #include "core/error.h"
+#include "recipe/common_names.h"
 #include "recipe/schema.h"
 
 namespace some {
@@ -30,8 +31,17 @@ bool matches(const SettingInfo& key, const std::string& pattern) {
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
 }
 
+// Returns what to look for: the pattern, or the setting that other programs call by this name.
+std::string pattern_of(const std::string& given) {
+  const std::string pattern = lower(given), setting = setting_commonly_called(given);
+  const bool in_a_name = std::any_of(recipe_keys().begin(), recipe_keys().end(), [&](const RecipeKey& key) {
+    return lower(key.full_name()).find(pattern) != std::string::npos;
+  });
+  return in_a_name || setting.empty() ? pattern : setting;
+}
+
 void run(const KeysFlags& options) {
-  const std::string pattern = lower(options.pattern);
+  const std::string pattern = pattern_of(options.pattern);
   const Recipe defaults;
   const Recipe recipe = options.recipe.empty() ? Recipe() : load_recipe(find_recipe(options.recipe), {});
   std::vector<const RecipeKey*> found;
@@ -58,7 +68,7 @@ void run(const KeysFlags& options) {
     const std::string standard = key->write(key->get(defaults)), value = key->write(key->get(recipe));
     if (options.json) {
       nlohmann::json one{
-          {"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", standard}};
+          {"key", key->full_name()}, {"meaning", key->meaning}, {"type", key->expected()}, {"default", standard}};
       if (!key->choices.empty()) one["choices"] = key->choices;
       if (!options.recipe.empty()) one["value"] = value;
       list.push_back(one);
@@ -74,7 +84,7 @@ void run(const KeysFlags& options) {
     const std::string now = options.recipe.empty() ? "" : fmt::format(" = {}", value);
     fmt::print("{}{}\n", key->full_name(), now);
     fmt::print("{}", wrapped(key->meaning, table_columns(), "    "));
-    fmt::print("{}", wrapped(fmt::format("{}; default {}", key->wants(), standard), table_columns(), "    "));
+    fmt::print("{}", wrapped(fmt::format("{}; default {}", key->expected(), standard), table_columns(), "    "));
   }
   if (!of_stages.empty() && !options.json)
     fmt::print("{}", wrapped("[[stage]] A part of the run with text or settings of its own; stages follow one another. "
@@ -82,7 +92,8 @@ void run(const KeysFlags& options) {
                              table_columns()));
   for (const SettingInfo* key : of_stages) {
     if (options.json) {
-      list.push_back({{"key", key->full_name()}, {"meaning", key->meaning}, {"wants", key->wants()}, {"default", ""}});
+      list.push_back(
+          {{"key", key->full_name()}, {"meaning", key->meaning}, {"type", key->expected()}, {"default", ""}});
       continue;
     }
     fmt::print("{}\n{}", key->full_name(), wrapped(key->meaning, table_columns(), "    "));
@@ -93,8 +104,8 @@ void run(const KeysFlags& options) {
 void set_up_settings(Command& command) {
   auto options = std::make_shared<KeysFlags>();
   command.add_option("PATTERN", options->pattern,
-                     "part of a name or meaning, or a name with * in it (default: all keys)");
-  command.add_option("--recipe", options->recipe, "also show what this recipe says");
+                     "part of a name or meaning, or a pattern with * (default: all settings)");
+  command.add_option("--recipe", options->recipe, "also show the values in this recipe");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -105,9 +116,9 @@ CommandSpec settings_command() {
   return {
       .name = "settings",
       .group = CommandGroup::find_things,
-      .summary = "settings of a recipe: meaning, range, default",
+      .summary = "list settings with meaning, range and default",
       .examples = {{"settings top_k", ""},
-                   {"settings 'data.*'", "all keys of one table"},
+                   {"settings 'data.*'", "all settings of one table"},
                    {"settings --recipe tiny", "with its values"}},
       .json = "the settings",
       .set_up = set_up_settings,

@@ -88,7 +88,7 @@ void decode(const CodeOptions& options) {
     for (std::istringstream words(standard_input()); words >> word;) {
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), ids.emplace_back());
       if (error != std::errc() || end != word.data() + word.size())
-        bad_input(Code::token_invalid, "'{}' is not a token id: give whole numbers with spaces between them",
+        bad_input(Code::token_invalid, "'{}' is not a token id: must be integers separated by spaces",
                   shortened(word, 40));
     }
   }
@@ -110,7 +110,7 @@ void set_up_tokenizer_train(Command& command) {
   command.add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
       ->capture_default_str();
   command.add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
-  command.add_option("--max-documents", options->corpus.limit, "only the first N documents");
+  command.add_option("--max-documents", options->corpus.limit, "maximum number of documents, from the first");
   command.add_option("-o,--out", options->out, "tokenizer.json to write")->required();
   command.add_json(options->json);
   command.callback([options] { train(*options); });
@@ -142,7 +142,7 @@ CommandSpec tokenizer_command() {
       .summary = "train and use tokenizers (Hugging Face tokenizer.json)",
       .subcommands = {{
                           .name = "train",
-                          .summary = "learn a byte-pair vocabulary from text",
+                          .summary = "train a byte-pair vocabulary on text",
                           .examples = {{"tokenizer train --vocab 1024 mine.txt -o tokenizer.json", ""}},
                           .json = "the result",
                           .set_up = set_up_tokenizer_train,

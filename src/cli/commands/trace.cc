@@ -117,19 +117,17 @@ void set_up_trace(Command& command) {
   auto options = std::make_shared<TraceFlags>();
   add_model_flags(command, options->model);
   command.add_option("--text", options->text, "text to trace");
-  command.add_option("--prompt", options->prompt, "text to go on from; prompt and continuation are traced");
-  command.add_option("--max-tokens", options->generate.max_tokens, "with --prompt: at most this many new tokens")
+  command.add_option("--prompt", options->prompt, "prompt; the prompt and its continuation are traced");
+  command.add_option("--max-tokens", options->generate.max_tokens, "with --prompt: maximum number of new tokens")
       ->capture_default_str();
-  command
-      .add_option("--temperature", options->generate.temperature, "with --prompt: 0 takes always the likeliest token")
+  command.add_option("--temperature", options->generate.temperature, "with --prompt: sampling temperature; 0 = greedy")
       ->capture_default_str();
-  command.add_option("--seed", options->generate.seed, "with --prompt: the same seed gives the same text")
-      ->capture_default_str();
+  command.add_option("--seed", options->generate.seed, "with --prompt: seed of the sampling")->capture_default_str();
   command.add_option("--layers,--layer", options->layers,
-                     "layer numbers with commas between, counted from 0 (default: all)");
+                     "comma-separated layer numbers, counted from 0 (default: all)");
   command.add_option("--memory", options->memory,
-                     "a memory of this run: its share in every token, and the passages it comes from");
-  command.add_option("--html", options->html, "also write a page to click through");
+                     "memory of this run; shows its share in each prediction and the source passages");
+  command.add_option("--html", options->html, "also write an interactive HTML page");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -140,9 +138,9 @@ CommandSpec trace_command() {
   return {
       .name = "trace",
       .group = CommandGroup::look_inside,
-      .summary = "which experts each token of a text chose, layer by layer",
+      .summary = "show which experts each token of a text chose, layer by layer",
       .examples = {{"trace runs/tiny --text \"Lily likes cats.\"", ""},
-                   {"trace runs/tiny --prompt \"Once upon\" --html trace.html", "a page to click through"}},
+                   {"trace runs/tiny --prompt \"Once upon\" --html trace.html", "an interactive HTML page"}},
       .json = "the trace",
       .set_up = set_up_trace,
   };

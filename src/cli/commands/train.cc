@@ -290,20 +290,21 @@ void set_up_train(Command& command) {
   auto options = std::make_shared<TrainFlags>();
   command.add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command.add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
-  command.add_option("-o,--out", options->out, "run folder to make (default: runs/NAME)");
-  command.add_option("--resume", options->resume, "run folder to go on with");
+  command.add_option("-o,--out", options->out, "new run folder (default: runs/NAME)");
+  command.add_option("--resume", options->resume, "run folder to resume");
   command
-      .add_option("--from-step", options->from_step,
-                  "with --resume: the checkpoint to go on from (default: the last one); later ones are set aside")
+      .add_option(
+          "--from-step", options->from_step,
+          "with --resume: step of the checkpoint to resume from (default: the latest); later checkpoints are set aside")
       ->not_negative();
   command.add_option("--from", options->from,
-                     "run whose weights and keys a new run starts from; RECIPE may be left out: its settings");
+                     "run whose weights and keys initialize the new run; without RECIPE its settings are used too");
   command.add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
-  command.add_flag("--with-optimizer", options->with_optimizer, "with --from: AdamW's moments too");
+  command.add_flag("--with-optimizer", options->with_optimizer, "with --from: also load the optimizer state");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
-  command.add_option("--threads", options->threads, "CPU threads; 0: as many as it may use")->range(0, max_threads);
-  command.add_flag("--board", options->board, "show the run in a browser while it trains (see 'some board')");
+  command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
+  command.add_flag("--board", options->board, "serve the board while the run trains (see 'some board')");
   command.add_json(options->json);
   command.callback([options] {
     // With --resume or --from, the first word may be an override.
@@ -321,15 +322,15 @@ CommandSpec train_command() {
   return {
       .name = "train",
       .group = CommandGroup::train_and_use,
-      .summary = "train a recipe, go on with a run, or start from the weights of one",
-      .examples = {{"train tiny", "a recipe by its name, into runs/tiny"},
-                   {"train default some.top_k=4 --out runs/top4", "any key of a recipe can be changed"},
+      .summary = "train a recipe, resume a run, or start from the weights of another run",
+      .examples = {{"train tiny", "a recipe by name; writes runs/tiny"},
+                   {"train default some.top_k=4 --out runs/top4", "any setting can be overridden"},
                    {"train default data.train=mine.txt --out runs/mine", "your own text: a file or a folder"},
-                   {"train --resume runs/mine", "go on after Ctrl-C, exactly where it stopped"},
-                   {"train --resume runs/mine train.epochs=4", "finished: make it longer"},
+                   {"train --resume runs/mine", "resume after Ctrl-C; results are bit-identical"},
+                   {"train --resume runs/mine train.epochs=4", "extend a finished run"},
                    {"train --from runs/tiny data.train=mine.txt --out runs/on",
-                    "a new run from its weights, on other text"},
-                   {"train continual", "several texts in turn, one after the other ([[stage]])"}},
+                    "a new run from these weights, on other text"},
+                   {"train continual", "several texts, one after another ([[stage]])"}},
       .works_on_ranks = true,
       .json = "the result",
       .set_up = set_up_train,

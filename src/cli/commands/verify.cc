@@ -73,7 +73,7 @@ void set_up_verify(Command& command) {
   command.add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command.add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
-  command.add_option("--tolerance", options->tolerance, "one tolerance for everything instead of the precision's own");
+  command.add_option("--tolerance", options->tolerance, "tolerance for all tensors (default: per precision)");
   command.add_flag("--all", options->all, "show every tensor");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
@@ -85,7 +85,7 @@ CommandSpec verify_command() {
   return {
       .name = "verify",
       .group = CommandGroup::experiments,
-      .summary = "compare with golden fixtures",
+      .summary = "compare results with reference fixtures",
       .examples = {{"verify tests/reference/fixtures --precision f64", "see docs/verify.md"}},
       .works_on_ranks = true,
       .json = "the result",

@@ -97,7 +97,7 @@ Json json_of(const Error& error) {
 }
 
 JsonObject::JsonObject(Json object, std::string origin) : object_(std::move(object)), origin_(std::move(origin)) {
-  if (!object_.is_object()) bad_input(Code::json_type, "{}: wants a JSON object, not {}", origin_, describe(object_));
+  if (!object_.is_object()) bad_input(Code::json_type, "{}: must be a JSON object, not {}", origin_, describe(object_));
 }
 
 JsonObject JsonObject::object(const std::string& key) const {
@@ -126,12 +126,12 @@ const Json& JsonObject::find(const std::string& key) const {
 void JsonObject::wrong(const std::string& key, const std::string& wanted) const { wrong(find(key), key, wanted); }
 
 void JsonObject::wrong(const Json& value, const std::string& key, const std::string& wanted) const {
-  bad_input(Code::json_type, "{}: {}: wants {}, not {}", origin_, key, wanted, describe(value));
+  bad_input(Code::json_type, "{}: {}: must be {}, not {}", origin_, key, wanted, describe(value));
 }
 
 void JsonObject::wrong_range(const Json& value, const std::string& key, const std::string& low,
                              const std::string& high) const {
-  bad_input(Code::json_out_of_range, "{}: {}: wants a number from {} to {}, not {}", origin_, key, low, high,
+  bad_input(Code::json_out_of_range, "{}: {}: must be a number from {} to {}, not {}", origin_, key, low, high,
             describe(value));
 }
 

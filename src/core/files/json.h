@@ -87,7 +87,7 @@ class JsonObject {
       static_assert(std::is_integral_v<T>);
       using Limits = std::numeric_limits<T>;
       // JSON has one number type, so 3.0 would be an integer too; but no writer of counts produces it.
-      if (!value.is_number_integer()) wrong(value, key, "a whole number");
+      if (!value.is_number_integer()) wrong(value, key, "an integer");
       const bool fits =
           value.is_number_unsigned()
               ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(Limits::max())

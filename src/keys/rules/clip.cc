@@ -6,7 +6,7 @@ namespace some {
 
 void ClipRule::declare(SettingList<Settings>& list) {
   list.number("clip_delta", &Settings::clip_delta, 0, unlimited,
-              "Longest way a key may move in one update; 0: no limit.");
+              "Maximum movement of a key per update; 0 = unlimited.");
 }
 
 }  // namespace some

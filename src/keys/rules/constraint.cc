@@ -6,9 +6,9 @@ namespace some {
 
 void ConstraintRule::declare(SettingList<Settings>& list) {
   list.choice("constraint", &Settings::constraint, {"normalize", "normalize_used", "clamp", "free"},
-              "Length of keys after an update: all 1, used ones 1, at most 1, or free.");
+              "Norm of the keys after an update: all 1, those in use 1, at most 1, or free.");
   list.choice("constraint_order", &Settings::constraint_order, {"before_decay", "last"},
-              "Whether the constraint comes before or after decay.");
+              "Order of the constraint and the decay.");
 }
 
 }  // namespace some

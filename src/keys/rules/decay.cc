@@ -5,11 +5,11 @@
 namespace some {
 
 void DecayRule::declare(SettingList<Settings>& list) {
-  list.number("delta", &Settings::delta, 0, 1, "Share by which keys of little-used experts shrink in each step.");
-  list.boolean("use_delta", &Settings::use_delta, "Whether decay acts at all.");
-  list.number("theta_percentile", &Settings::theta_percentile, 0, 1, "Experts below this quantile of usage decay.");
+  list.number("delta", &Settings::delta, 0, 1, "Decay rate of the keys of little-used experts, per step.");
+  list.boolean("use_delta", &Settings::use_delta, "Enables decay (delta).");
+  list.number("theta_percentile", &Settings::theta_percentile, 0, 1, "Quantile of usage below which keys decay.");
   list.number("theta", &Settings::theta, -1, unlimited,
-              "Usage below which experts decay, instead of the quantile; negative: the quantile holds.");
+              "Usage below which keys decay, in place of the quantile; negative = use the quantile.");
   list.integer("decay_warmup", &Settings::decay_warmup, 0, unlimited, "Steps before decay begins.").in_steps = true;
 }
 

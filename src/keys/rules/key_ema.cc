@@ -7,7 +7,7 @@ namespace some {
 
 void KeyEmaRule::declare(SettingList<Settings>& list) {
   list.number("key_ema", &Settings::key_ema, 0, 1,
-              "Route by a running mean of the keys with this factor; 0: by the keys themselves.")
+              "Decay factor of a moving average of the keys that routing uses; 0 = the keys themselves.")
       .below_high = true;
 }
 

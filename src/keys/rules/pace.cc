@@ -13,9 +13,9 @@ namespace some {
 void UpdateScheduleRule::declare(SettingList<Settings>& list) {
   list.sequence("frozen_layers", SettingKind::integers, &Settings::frozen_layers, 0,
                 "Layers whose keys never move (study D2), counted from 0.");
-  list.integer("update_every", &Settings::update_every, 1, unlimited, "Steps from one key update to the next.");
+  list.integer("update_every", &Settings::update_every, 1, unlimited, "Steps between key updates.");
   list.number("update_fraction", &Settings::update_fraction, 0, 1,
-              "Share of the positions, drawn at random, that take part in an update.")
+              "Fraction of the positions, drawn at random, that take part in a key update.")
       .above_low = true;
 }
 

@@ -10,14 +10,14 @@ namespace some {
 
 void PhoenixRule::declare(SettingList<Settings>& list) {
   list.number("respawn_threshold", &Settings::respawn_threshold, 0, unlimited,
-              "A key shorter than this is reborn at a query (phoenix); 0: never.");
+              "Norm below which a key is replaced by a query (phoenix); 0 = never.");
 }
 
 void PhoenixRule::check(const KeySettings& settings, int) {
   if (settings.respawn_threshold > 1 && settings.constraint != Constraint::free) {
     bad_input(Code::setting_out_of_range,
               "{} = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
-              "every update; wants a number of at most 1",
+              "every update; must be a number <= 1",
               "some.respawn_threshold", settings.respawn_threshold);
   }
 }

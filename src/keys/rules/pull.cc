@@ -7,14 +7,15 @@
 namespace some {
 
 void PullRule::declare(SettingList<Settings>& list) {
-  list.number("beta", &Settings::beta, 0, unlimited, "Pull between the keys of experts chosen together.");
-  list.boolean("use_beta", &Settings::use_beta, "Whether the pull between keys acts at all.");
+  list.number("beta", &Settings::beta, 0, unlimited,
+              "Attraction between the keys of experts chosen together (peer pull).");
+  list.boolean("use_beta", &Settings::use_beta, "Enables peer pull (beta).");
   list.choice("beta_inertia", &Settings::beta_inertia, {"min", "max"},
-              "Which of two experts' usage slows their pull: the smaller or the larger.");
+              "Usage that slows the peer pull of two experts: the smaller or the larger of the two.");
   list.anneal("beta_anneal", &Settings::beta_anneal,
-              "Factor on beta over the run, from `start` to `end`; shape \"none\" leaves beta as it is.");
+              "Schedule of a factor on beta over the run, from `start` to `end`; shape \"none\" = constant.");
   list.sequence("beta_layer_scale", SettingKind::layer_scale, &Settings::beta_layer_scale, 0,
-                "Factor on beta, one a layer (study D1); one number holds for all layers, [] means 1.");
+                "Factor on beta per layer (study D1); one number holds for all layers, [] = 1.");
 }
 
 void PullRule::check(const KeySettings& settings, int layers) {
@@ -22,7 +23,7 @@ void PullRule::check(const KeySettings& settings, int layers) {
   const std::vector<double>& scale = settings.beta_layer_scale;
   if (!scale.empty() && scale.size() != static_cast<std::size_t>(layers)) {
     bad_input(Code::setting_out_of_range,
-              "{} has {} numbers: wants one number for all layers, or a list of model.layers = {}",
+              "{} has {} numbers: must be one number for all layers, or a list of model.layers = {}",
               "some.beta_layer_scale", scale.size(), layers);
   }
 }

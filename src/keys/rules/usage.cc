@@ -5,10 +5,10 @@
 namespace some {
 
 void UsageRule::declare(SettingList<Settings>& list) {
-  list.choice(
-      "usage", &Settings::usage, {"ema", "cumulative", "flux"},
-      "How usage is counted: running mean of counts, their sum, or running mean of counts relative to fair use.");
-  list.number("ema_decay", &Settings::ema_decay, 0, 1, "How much of the running usage is kept in each step.")
+  list.choice("usage", &Settings::usage, {"ema", "cumulative", "flux"},
+              "Measure of expert usage: exponential moving average of counts, cumulative counts, or moving average of "
+              "counts relative to uniform load.");
+  list.number("ema_decay", &Settings::ema_decay, 0, 1, "Decay factor of the moving average of usage, per step.")
       .below_high = true;
 }
 

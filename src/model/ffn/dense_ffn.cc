@@ -11,7 +11,7 @@ void DenseFfn::settings(SettingList<ModelConfig>& list) {
       .above_low = true;
   list.role = SettingRole::run;  // only where a run begins
   list.choice("dense_init", &ModelConfig::dense_init, {"default", "zero"},
-              "First values of the dense block's second matrix: drawn like the first (default), or 0.");
+              "Initialization of the second matrix of the dense block: like the first (default), or zero.");
   list.role = SettingRole::model;
 }
 

@@ -32,21 +32,21 @@ std::vector<const ExpertPart*> active_parts(const ModelConfig& config) {
 }  // namespace
 
 void ExpertBank::settings(SettingList<ModelConfig>& list) {
-  list.integer("experts", &ModelConfig::experts, 1, 1048576, "Experts in each layer.");
+  list.integer("experts", &ModelConfig::experts, 1, 1048576, "Experts per layer.");
   list.integer("d_ffn", &ModelConfig::d_ffn, 1, 1048576, "Hidden width of an expert.");
   list.role = SettingRole::training_stage;
-  list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Experts that process a token; at most `experts`.");
+  list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Active experts per token (top-k routing); at most `experts`.");
   list.role = SettingRole::model;
   std::vector<std::string> methods = library_methods();
   methods.push_back("file:PATH");
   list.choice("init", &ModelConfig::init, methods,
-              "How the expert library is drawn; file:PATH: brought from other models' blocks by 'some library import'.")
+              "Distribution of the expert library; file:PATH loads blocks of other models, from 'some library import'.")
       .accepts = [](const std::string& name) {
     const std::vector<std::string> drawn = library_methods();
     return is_library_file(name) || std::find(drawn.begin(), drawn.end(), name) != drawn.end();
   };
   list.integer("library_seed", &ModelConfig::library_seed, 0, unlimited,
-               "Seed of the expert library; the same number gives the same experts in every run.");
+               "Seed of the expert library; equal seeds give equal experts in every run.");
   for (const auto& part : expert_parts()) part->settings(list);
 }
 

@@ -10,8 +10,8 @@ void ExpertFfn::settings(SettingList<ModelConfig>& list) {
   list.boolean("input_proj", &ModelConfig::input_proj,
                "Trained input projection of the experts, initialized to the identity; the router does not use it.");
   list.choice("output_proj", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
-              "Trained output projection: after the sum of the experts (linear), instead of their second matrices "
-              "(features), or after a trained hidden layer that the experts modulate (modulated).");
+              "Trained output projection: applied to the sum of the experts (linear), in place of their second "
+              "matrices (features), or after a trained hidden layer that the experts modulate (modulated).");
   list.role = SettingRole::run;  // only where a run begins
   list.choice(
       "output_proj_init", &ModelConfig::output_proj_init, {"default", "zero"},

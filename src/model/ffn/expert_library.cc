@@ -9,7 +9,7 @@ class Library : public ExpertPart {
  public:
   void settings(SettingList<ModelConfig>& list) const override {
     list.choice("training", &ModelConfig::training, {"frozen", "lora", "full"},
-                "Experts stay as drawn (frozen), learn a low-rank correction (lora), or learn entirely (full).");
+                "Training of the experts: none (frozen), a low-rank correction (lora), or all weights (full).");
   }
   bool active(const ModelConfig&) const override { return true; }
   bool learns(const ModelConfig& config) const override { return config.training == ExpertTraining::full; }

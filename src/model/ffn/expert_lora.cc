@@ -11,7 +11,7 @@ namespace {
 class Lora : public ExpertPart {
  public:
   void settings(SettingList<ModelConfig>& list) const override {
-    list.integer("lora_rank", &ModelConfig::lora_rank, 1, 4096, "Rank of the correction with training = \"lora\".");
+    list.integer("lora_rank", &ModelConfig::lora_rank, 1, 4096, "Rank of the correction if training = \"lora\".");
   }
   bool active(const ModelConfig& config) const override { return config.training == ExpertTraining::lora; }
   bool learns(const ModelConfig&) const override { return true; }
@@ -19,8 +19,7 @@ class Lora : public ExpertPart {
   void check(const ModelConfig& config) const override {
     const int smaller = std::min(config.d_model, config.d_ffn);
     if (config.lora_rank < 1)
-      bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1", "some.lora_rank",
-                config.lora_rank);
+      bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1", "some.lora_rank", config.lora_rank);
     if (config.lora_rank > smaller) {
       bad_input(Code::setting_out_of_range, "{} = {}: must not be more than the smaller side of an expert's matrix, {}",
                 "some.lora_rank", config.lora_rank, smaller);

@@ -10,18 +10,18 @@ void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.choice(
       "modulation", &ModelConfig::modulation, {"multiplicative", "additive"},
-      "With output_proj = \"modulated\": experts scale the hidden layer after its GELU, or add to it before the GELU.");
+      "If output_proj = \"modulated\": experts scale the hidden layer after its GELU, or add to it before the GELU.");
   list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on the modulation.").above_low =
       true;
   list.role = SettingRole::run;  // only where a run begins
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
-              "Initial value of the trained gains, one per expert and hidden unit.");
+              "Initialization of the trained gains, one per expert and hidden unit.");
   list.role = SettingRole::model;
   list.integer(
       "token_shift", &ModelConfig::token_shift, 0, 64,
       "Token shift: expert e reads the hidden state 1 + e mod token_shift tokens earlier; 0 = the current token.");
   list.boolean("use_library", &ModelConfig::use_library,
-               "Whether modulating experts have matrices; false leaves only their gains (a control).");
+               "Modulating experts have matrices; false leaves only their gains (a control).");
 }
 
 void ModulatedFfn::check(const ModelConfig& config) {
@@ -32,25 +32,26 @@ void ModulatedFfn::check(const ModelConfig& config) {
               "model.conv", config.conv);
   }
   if (config.token_shift < 0 || config.token_shift > 64)
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number from 0 to 64", "some.token_shift",
+    bad_input(Code::setting_out_of_range, "{} = {}: must be an integer from 0 to 64", "some.token_shift",
               config.token_shift);
   if (config.token_shift > 0 && (!modulates || config.input_proj || !config.use_library)) {
     bad_input(Code::setting_conflict,
-              "{} = {}: wants some.output_proj = \"modulated\", with a library and without some.input_proj",
+              "{} = {}: requires some.output_proj = \"modulated\", with a library and without some.input_proj",
               "some.token_shift", config.token_shift);
   }
   if (!config.use_library && !modulates)
     bad_input(Code::setting_conflict,
-              "{} = false: wants some.output_proj = \"modulated\"; nothing is left of other forms", "some.use_library");
+              "{} = false: requires some.output_proj = \"modulated\"; other forms would be empty without it",
+              "some.use_library");
   if (!config.use_library && config.input_proj)
     bad_input(Code::setting_conflict, "{} = true: would do nothing with some.use_library = false", "some.input_proj");
   if (modulates &&
       (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
     bad_input(Code::setting_conflict,
-              "{} = \"{}\": with some.output_proj = \"modulated\" wants \"frozen\", or \"full\" with a library",
+              "{} = \"{}\": with some.output_proj = \"modulated\" must be \"frozen\", or \"full\" with a library",
               "some.training", config.training == ExpertTraining::lora ? "lora" : "full");
   if (!(config.modulation_scale > 0))
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a number above 0", "some.modulation_scale",
+    bad_input(Code::setting_out_of_range, "{} = {}: must be a number > 0", "some.modulation_scale",
               config.modulation_scale);
 }
 

@@ -10,45 +10,44 @@ namespace some {
 
 void Router::settings(SettingList<ModelConfig>& list) {
   list.choice("router", &ModelConfig::router, {"linear", "mlp"},
-              "The query network: one linear layer, or two with GELU between.");
+              "Query network: one linear layer, or an MLP of two with GELU.");
   list.number("router_mult", &ModelConfig::router_mult, 0, 64,
-              "Hidden width of the mlp router, as a multiple of d_model.")
+              "Hidden width of the MLP router, as a multiple of d_model.")
       .above_low = true;
   list.role = SettingRole::run;
   list.choice("router_init", &ModelConfig::router_init, {"uniform", "normal"},
-              "Initial router weights: uniform within 1/sqrt(inputs), or normal with deviation 0.02 and no bias.");
+              "Initialization of the router: uniform within 1/sqrt(inputs), or normal with standard deviation 0.02 and "
+              "no bias.");
   list.role = SettingRole::model;
-  list.integer("query_dim", &ModelConfig::query_dim, 0, 65536, "Numbers in a query and in a key; 0: d_model.");
+  list.integer("query_dim", &ModelConfig::query_dim, 0, 65536, "Dimension of queries and keys; 0 = d_model.");
   list.role = SettingRole::training_stage;
   list.choice("routing", &ModelConfig::routing, routing_kinds(),
-              "Experts chosen by the nearest keys, or by a fixed hash of the token (a control).");
+              "Routing by the nearest keys, or by a fixed hash of the token id (hash routing, a control).");
   list.number("ground", &ModelConfig::ground, 0, unlimited,
-              "Share of the query of the layer below that is added to a layer's query (study D3).");
+              "Factor on the query of the layer below, which is added to the query of a layer (study D3).");
 }
 
 void Router::gate_settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::model;
   list.choice("temperature", &ModelConfig::temperature, {"fixed", "learned"},
-              "Temperature of the gates: fixed (below), or one trained number per layer.");
+              "Temperature of the gates: fixed (train_temp, eval_temp), or one trained number per layer.");
   list.role = SettingRole::training_stage;
-  list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Temperature of the gates in training.").above_low =
-      true;
+  list.number("train_temp", &ModelConfig::train_temp, 0, unlimited, "Gate temperature in training.").above_low = true;
   list.number("train_temp_end", &ModelConfig::train_temp_end, -1, unlimited,
-              "In epoch e of n (from 0) the training temperature is train_temp + (train_temp_end - train_temp)*e/n; "
-              "negative: it stays.");
-  list.number("eval_temp", &ModelConfig::eval_temp, 0, unlimited,
-              "Temperature of the gates in evaluation and generation.")
+              "Gate temperature at the end of training: epoch e of n (from 0) uses train_temp + (train_temp_end - "
+              "train_temp)*e/n; negative = constant.");
+  list.number("eval_temp", &ModelConfig::eval_temp, 0, unlimited, "Gate temperature in evaluation and generation.")
       .above_low = true;
 
   list.include(
       key_settings(), [](auto& config) -> auto& { return config.keys; });
   list.number("topk_warmup", &ModelConfig::topk_warmup, 0, 1,
-              "Share of the steps, from the first, in which only one expert is chosen.");
+              "Fraction of the steps, from the first, with only one active expert per token.");
   list.number("balance_loss", &ModelConfig::balance_loss, 0, unlimited,
-              "Coefficient of a load-balancing loss; 0: none.");
+              "Coefficient of the load-balancing loss; 0 = none.");
   Setting<ModelConfig>& band =
       list.add("entropy_band", SettingKind::numbers,
-               "[low, high] in nats: a penalty keeps the mean gate entropy inside; [] for none.");
+               "[low, high] in nats: a penalty keeps the mean gate entropy in this range; [] = none.");
   band.low = 0;
   band.lengths = {0, 2};
   band.get = [](const ModelConfig& config) {
@@ -60,7 +59,8 @@ void Router::gate_settings(SettingList<ModelConfig>& list) {
     config.entropy_low = ends.empty() ? -1 : ends[0];
     config.entropy_high = ends.empty() ? -1 : ends[1];
   };
-  list.number("entropy_coefficient", &ModelConfig::entropy_coefficient, 0, unlimited, "Coefficient of that penalty.");
+  list.number("entropy_coefficient", &ModelConfig::entropy_coefficient, 0, unlimited,
+              "Coefficient of the entropy penalty.");
 }
 
 void Router::check(const ModelConfig& config) {
@@ -70,31 +70,31 @@ void Router::check(const ModelConfig& config) {
               "some.router_mult", config.router_mult, config.router_hidden());
   }
   if (config.query_dim < 0) {
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a whole number of at least 1, or 0 for model.d_model",
-              "some.query_dim", config.query_dim);
+    bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1, or 0 for model.d_model", "some.query_dim",
+              config.query_dim);
   }
 }
 
 void Router::check_gates(const ModelConfig& config) {
   const auto positive = [](const char* key, double value) {
-    if (!(value > 0)) bad_input(Code::setting_out_of_range, "{} = {}: wants a number above 0", key, value);
+    if (!(value > 0)) bad_input(Code::setting_out_of_range, "{} = {}: must be a number > 0", key, value);
   };
   positive("some.train_temp", config.train_temp);
   positive("some.eval_temp", config.eval_temp);
   if (config.train_temp_end == 0)
-    bad_input(Code::setting_out_of_range, "{} = 0: wants a number above 0, or a negative one for no change",
+    bad_input(Code::setting_out_of_range, "{} = 0: must be a number > 0, or a negative one for no change",
               "some.train_temp_end");
   if (config.train_temp_end > 0 && config.temperature == Temperature::learned) {
     bad_input(Code::setting_conflict, "{} = {}: cannot be given with some.temperature = \"learned\"; leave one out",
               "some.train_temp_end", config.train_temp_end);
   }
   if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
-    bad_input(Code::setting_out_of_range, "{} = {}: wants a share of the steps from 0 to 1", "some.topk_warmup",
+    bad_input(Code::setting_out_of_range, "{} = {}: must be a share of the steps from 0 to 1", "some.topk_warmup",
               config.topk_warmup);
   }
   if (config.entropy_high >= 0) {
     if (config.entropy_low > config.entropy_high) {
-      bad_input(Code::setting_out_of_range, "{} = [{}, {}]: wants the lower end first", "some.entropy_band",
+      bad_input(Code::setting_out_of_range, "{} = [{}, {}]: the lower end must come first", "some.entropy_band",
                 config.entropy_low, config.entropy_high);
     }
     const double highest = std::log(static_cast<double>(config.top_k));
@@ -108,7 +108,7 @@ void Router::check_gates(const ModelConfig& config) {
   check_key_settings(config.keys, config.layers);
   if (config.keys.balance_rate > 0 && config.routing == RoutingKind::hash) {
     bad_input(Code::setting_conflict,
-              "{} = {}: would do nothing with some.routing = \"hash\", which ignores scores; wants 0",
+              "{} = {}: would do nothing with some.routing = \"hash\", which ignores scores; must be 0",
               "some.balance_rate", config.keys.balance_rate);
   }
 }

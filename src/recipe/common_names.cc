@@ -1,0 +1,101 @@
+#include "recipe/common_names.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace some {
+namespace {
+
+struct CommonName {
+  std::string_view name, setting;
+};
+
+constexpr std::array names = {
+    CommonName{"learning_rate", "train.lr"},
+    CommonName{"max_lr", "train.lr"},
+    CommonName{"lr", "train.lr"},
+    CommonName{"batch_size", "train.batch"},
+    CommonName{"micro_batch_size", "train.batch"},
+    CommonName{"per_device_train_batch_size", "train.batch"},
+    CommonName{"gradient_accumulation_steps", "train.accumulate"},
+    CommonName{"grad_accum", "train.accumulate"},
+    CommonName{"grad_clip", "train.clip"},
+    CommonName{"max_grad_norm", "train.clip"},
+    CommonName{"gradient_clipping", "train.clip"},
+    CommonName{"max_iters", "train.max_steps"},
+    CommonName{"num_steps", "train.max_steps"},
+    CommonName{"total_steps", "train.max_steps"},
+    CommonName{"num_epochs", "train.epochs"},
+    CommonName{"num_train_epochs", "train.epochs"},
+    CommonName{"warmup", "train.warmup_steps"},
+    CommonName{"warmup_iters", "train.warmup_steps"},
+    CommonName{"lr_scheduler_type", "train.schedule"},
+    CommonName{"lr_schedule", "train.schedule"},
+    CommonName{"adam_beta1", "train.betas"},
+    CommonName{"adam_beta2", "train.betas"},
+    CommonName{"beta1", "train.betas"},
+    CommonName{"beta2", "train.betas"},
+    CommonName{"adam_epsilon", "train.eps"},
+    CommonName{"eval_interval", "train.eval_every"},
+    CommonName{"eval_steps", "train.eval_every"},
+    CommonName{"log_interval", "train.measure_every"},
+    CommonName{"logging_steps", "train.measure_every"},
+    CommonName{"save_steps", "train.checkpoint_every"},
+    CommonName{"save_total_limit", "train.keep_checkpoints"},
+    CommonName{"early_stopping", "train.patience"},
+    CommonName{"early_stopping_patience", "train.patience"},
+    CommonName{"dtype", "train.precision"},
+    CommonName{"torch_dtype", "train.precision"},
+    CommonName{"bf16", "train.precision"},
+    CommonName{"num_threads", "train.threads"},
+    CommonName{"expert_parallel_size", "train.expert_ranks"},
+    CommonName{"random_seed", "seed"},
+    CommonName{"n_layer", "model.layers"},
+    CommonName{"n_layers", "model.layers"},
+    CommonName{"num_layers", "model.layers"},
+    CommonName{"num_hidden_layers", "model.layers"},
+    CommonName{"n_head", "model.heads"},
+    CommonName{"n_heads", "model.heads"},
+    CommonName{"num_heads", "model.heads"},
+    CommonName{"num_attention_heads", "model.heads"},
+    CommonName{"n_embd", "model.d_model"},
+    CommonName{"hidden_size", "model.d_model"},
+    CommonName{"hidden_dim", "model.d_model"},
+    CommonName{"block_size", "model.seq_len"},
+    CommonName{"context_length", "model.seq_len"},
+    CommonName{"max_seq_len", "model.seq_len"},
+    CommonName{"max_length", "model.seq_len"},
+    CommonName{"max_position_embeddings", "model.seq_len"},
+    CommonName{"n_experts", "some.experts"},
+    CommonName{"num_experts", "some.experts"},
+    CommonName{"num_local_experts", "some.experts"},
+    CommonName{"num_experts_per_tok", "some.top_k"},
+    CommonName{"intermediate_size", "some.d_ffn"},
+    CommonName{"ffn_dim", "some.d_ffn"},
+    CommonName{"mlp_ratio", "model.dense_mult"},
+    CommonName{"router_aux_loss_coef", "some.balance_loss"},
+    CommonName{"aux_loss", "some.balance_loss"},
+    CommonName{"vocab_size", "data.vocab"},
+    CommonName{"dataset", "data.train"},
+    CommonName{"train_data", "data.train"},
+    CommonName{"val_data", "data.valid"},
+    CommonName{"max_train_samples", "data.train_documents"},
+    CommonName{"max_eval_samples", "data.valid_documents"},
+    CommonName{"val_split", "data.valid_share"},
+};
+
+}  // namespace
+
+std::string setting_commonly_called(std::string_view name) {
+  std::string plain(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  plain.erase(0, plain.rfind('.') + 1);
+  std::transform(plain.begin(), plain.end(), plain.begin(),
+                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(c)); });
+  for (const CommonName& one : names) {
+    if (one.name == plain) return std::string(one.setting);
+  }
+  return "";
+}
+
+}  // namespace some

@@ -1,0 +1,31 @@
+#include "recipe/common_names.h"
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "recipe/recipe.h"
+#include "recipe/schema.h"
+
+namespace some {
+namespace {
+
+TEST(CommonNames, LeadToTheSetting) {
+  for (const auto& [name, setting] : {std::pair{"learning_rate", "train.lr"},
+                                      {"--learning-rate", "train.lr"},
+                                      {"train.batch_size", "train.batch"},
+                                      {"N_LAYER", "model.layers"},
+                                      {"grad_clip", "train.clip"},
+                                      {"num_experts_per_tok", "some.top_k"}}) {
+    EXPECT_EQ(setting_commonly_called(name), setting) << name;
+    EXPECT_NE(find_recipe_key(setting), nullptr) << setting;
+  }
+  for (const char* name : {"", "-", "train.", "no_such_name"}) EXPECT_EQ(setting_commonly_called(name), "") << name;
+}
+
+TEST(CommonNames, AppearInTheErrorOfAnUnknownSetting) {
+  EXPECT_ERROR(override_recipe(Recipe(), "some.toml", {"train.learning_rate=0.1"}), Code::setting_unknown,
+               "train.learning_rate", "train.lr");
+}
+
+}  // namespace
+}  // namespace some
