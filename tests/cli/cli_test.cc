@@ -403,7 +403,7 @@ TEST_F(Trained, ChatWorksWithoutATerminal) {
                                            "/settings\n/trace\n/trace page.html\n/quit\nnever read\n");
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out.rfind("Once upon", 0), 0u) << result.out;
-  EXPECT_NE(result.err.find("/temperature wants a number"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("/temperature must be a number"), std::string::npos) << result.err;
   EXPECT_NE(result.err.find("did you mean /temperature?"), std::string::npos) << result.err;
   EXPECT_NE(result.out.find("temperature 0, "), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("next seed 6"), std::string::npos) << result.out;

@@ -82,7 +82,7 @@ class LabReport : public ::testing::Test {
     const std::string tiny =
         "# tiny\n[model]\nd_model = 16\nlayers = 2\nheads = 2\nseq_len = 32\nnorm = \"pre\"\n[some]\nexperts = "
         "8\nd_ffn = 16\ntop_k = 2\n"
-        "[data]\ntrain = \"builtin:stories\"\ntrain_stories = 40\nlong = \"cut\"\nvocab = 300\n[train]\nepochs = "
+        "[data]\ntrain = \"builtin:stories\"\ntrain_documents = 40\nlong = \"cut\"\nvocab = 300\n[train]\nepochs = "
         "2\nbatch = "
         "8\nmeasure_every = 1\nthreads = 1\n";
     folder_.write("recipes/plain.toml", tiny);
