@@ -16,13 +16,13 @@
 namespace some {
 
 struct AdaptOptions {
-  std::string data;                 // file, folder or builtin:DOMAIN
-  std::string rules;                // subset of "alpha,beta,delta"; empty: as the run was trained
-  bool frozen = false;              // read only with the frozen control
-  std::int64_t window = 0;          // tokens per update; 0: one update per batch of train.batch pieces
+  std::string data;                       // file, folder or builtin:DOMAIN
+  std::string rules;                      // subset of "alpha,beta,delta"; empty: as the run was trained
+  bool frozen = false;                    // read only with the frozen control
+  std::int64_t window = 0;                // tokens per update; 0: one update per batch of train.batch pieces
   std::int64_t max_documents = 500;       // documents of the new text, stream and held-out part together; 0: all
   std::int64_t max_eval_documents = 200;  // documents of each data set evaluated before and after; 0: all
-  std::string out;                  // new run folder for the adapted model; empty: not saved
+  std::string out;                        // new run folder for the adapted model; empty: not saved
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
 

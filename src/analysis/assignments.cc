@@ -5,7 +5,8 @@
 namespace some {
 
 AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t max_documents) {
-  if (max_documents < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", max_documents);
+  if (max_documents < 0)
+    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", max_documents);
   AnalysisText out;
   DataConfig config = run.recipe.data;
   if (source.empty()) {

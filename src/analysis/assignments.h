@@ -30,19 +30,19 @@ struct LayerAssignments {
 
 struct Choices {
   int top_k = 0;
-  std::vector<std::int32_t> tokens;  // the token at each position, whose hidden state is routed (spec 6)
-  std::vector<std::int32_t> next;    // the token predicted at that position; -1: none
-  std::vector<std::int32_t> document;   // index of its document
-  std::vector<std::int32_t> places;  // position in the document, from 0
-  std::vector<double> nll;           // loss of `next`, in nats; 0 if there is none
+  std::vector<std::int32_t> tokens;    // the token at each position, whose hidden state is routed (spec 6)
+  std::vector<std::int32_t> next;      // the token predicted at that position; -1: none
+  std::vector<std::int32_t> document;  // index of its document
+  std::vector<std::int32_t> places;    // position in the document, from 0
+  std::vector<double> nll;             // loss of `next`, in nats; 0 if there is none
   std::vector<LayerAssignments> layers;
   std::int64_t positions() const { return static_cast<std::int64_t>(tokens.size()); }
 };
 
 struct CollectOptions {
-  std::int64_t max_documents = 0;     // 0: all
-  int rows = 16;                // documents per forward pass
-  bool predicted_only = false;  // leave out positions without a target (the end of a document)
+  std::int64_t max_documents = 0;  // 0: all
+  int rows = 16;                   // documents per forward pass
+  bool predicted_only = false;     // leave out positions without a target (the end of a document)
   int pad_id = 1, eos_id = 2;
   double temperature = 0;                             // 0: eval_temp
   LongDocuments long_documents = LongDocuments::cut;  // documents longer than the model's seq_len, as in training

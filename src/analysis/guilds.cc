@@ -195,8 +195,7 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (options.shuffles < 1 || options.shuffles > 100000)
     bad_input(Code::option_invalid, "{} {}: say a number from 1 to 100000", "--shuffles", options.shuffles);
-  if (options.min_count < 1)
-    bad_input(Code::option_invalid, "{} {}: say at least 1", "--min-count", options.min_count);
+  if (options.min_count < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--min-count", options.min_count);
   const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
   CollectOptions collect;
   collect.max_documents = options.max_documents;

@@ -17,8 +17,8 @@
 namespace some {
 
 struct InspectOptions {
-  std::optional<int> layer;    // only this layer; none: all
-  std::string data;            // empty: the run's validation documents
+  std::optional<int> layer;          // only this layer; none: all
+  std::string data;                  // empty: the run's validation documents
   std::int64_t max_documents = 200;  // 0: all
   TsneSettings tsne;
   bool maps = true;  // key maps; without them no page is written

@@ -33,7 +33,7 @@ struct ReadOptions {
   std::string memory;              // the memory's file; empty: not saved
   MemoryOverrides choices;
   std::int64_t max_documents = 0;  // documents per text; 0: all
-  std::int64_t tokens = 0;   // tokens per text; 0: all
+  std::int64_t tokens = 0;         // tokens per text; 0: all
   // of the run's validation text, to measure the loss increase there; 0: not measured
   std::int64_t original_tokens = 20000;
   bool frozen = false;       // only the model without a memory, for comparison

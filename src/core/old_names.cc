@@ -14,9 +14,12 @@ struct OldValue {
 };
 
 constexpr std::array settings = {
-    OldName{"model.look_back", "model.conv"},    OldName{"some.readin", "some.input_proj"},
-    OldName{"some.readout", "some.output_proj"}, OldName{"some.readout_init", "some.output_proj_init"},
-    OldName{"some.listen", "some.token_shift"},  OldName{"data.train_stories", "data.train_documents"},
+    OldName{"model.look_back", "model.conv"},
+    OldName{"some.readin", "some.input_proj"},
+    OldName{"some.readout", "some.output_proj"},
+    OldName{"some.readout_init", "some.output_proj_init"},
+    OldName{"some.listen", "some.token_shift"},
+    OldName{"data.train_stories", "data.train_documents"},
     OldName{"data.valid_stories", "data.valid_documents"},
 };
 constexpr std::array values = {

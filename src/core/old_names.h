@@ -1,5 +1,5 @@
-// Names of version 0.2 that have changed since, for reading what it wrote: settings, their values, metrics, and tensors.
-// This table is the only place that knows them; everything else uses the current names.
+// Names of version 0.2 that have changed since, for reading what it wrote: settings, their values, metrics, and
+// tensors. This table is the only place that knows them; everything else uses the current names.
 #pragma once
 
 #include <string>

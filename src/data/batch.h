@@ -19,7 +19,7 @@ struct Batch {
   std::int64_t real_tokens = 0;            // non-padding tokens
   std::int64_t real_bytes = 0;             // bytes of text of the predicted non-padding targets
   std::int64_t slots = 0;                  // rows * seq_len: positions of the padded batch, incl. padding
-  std::vector<std::int64_t> documents;       // document of each row
+  std::vector<std::int64_t> documents;     // document of each row
 
   std::int64_t rows() const { return static_cast<std::int64_t>(offsets.size()) - 1; }
   std::int64_t size() const {  // T

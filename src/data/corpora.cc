@@ -161,7 +161,8 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
   if (text_hash != set.text_hash())
     failed(Code::file_changed, "{} changed while it was being read: start again", set.source.name());
   if (skipped > 0) host.log.info("{}: {} documents have no tokens and are left out", set.source.name(), skipped);
-  if (writer.documents() == 0) bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
+  if (writer.documents() == 0)
+    bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
   if (longest < 2)
     bad_input(
         Code::data_nothing_to_predict,
@@ -228,13 +229,15 @@ DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
   if (!valid_name.empty()) {
     return {scan_documents(host, training_source(config), "reading the training text", progress),
-            scan_documents(host, other_source(valid_name, config, config.valid_documents), "reading the validation text",
-                           progress)};
+            scan_documents(host, other_source(valid_name, config, config.valid_documents),
+                           "reading the validation text", progress)};
   }
   if (config.train_documents < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_documents", config.train_documents);
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_documents",
+              config.train_documents);
   if (config.valid_documents < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_documents", config.valid_documents);
+    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_documents",
+              config.valid_documents);
   if (!(config.valid_share > 0 && config.valid_share < 1))
     bad_input(Code::setting_out_of_range, "{} is {}; it must lie between 0 and 1 where data.valid is empty",
               "data.valid_share", config.valid_share);

@@ -35,7 +35,8 @@ DataEstimate estimate_data(const Host& host, const DataConfig& config, int seq_l
   constexpr std::int64_t sample = 500;
   try {
     const bool builtin = is_builtin(config.train);
-    const std::int64_t limit = builtin && config.train_documents == 0 ? builtin_train_documents : config.train_documents;
+    const std::int64_t limit =
+        builtin && config.train_documents == 0 ? builtin_train_documents : config.train_documents;
     const DocumentStream stream = DocumentSource(config.train, config, 0, limit).open(*host.threads);
     Sum sum;
     // Built-in documents are sampled, since their number is known; a file must be read completely.

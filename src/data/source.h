@@ -58,8 +58,8 @@ DocumentSet scan_documents(const Host& host, DocumentSource source, const std::s
                            const DataProgress& progress);
 
 // Splits a set of documents at random: round(share * documents) of them go to `valid`, at least one and not all,
-// selected by the seed only; the rest goes to `train`. Then keeps only the first `train_documents` and `valid_documents` of
-// each (0: all).
+// selected by the seed only; the rest goes to `train`. Then keeps only the first `train_documents` and
+// `valid_documents` of each (0: all).
 struct DocumentSplit {
   DocumentSet train, valid;
 };

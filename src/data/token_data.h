@@ -51,7 +51,9 @@ class TokenData {
   std::vector<std::int32_t> ids(std::int64_t document) const { return ids(document, 0, document_tokens(document)); }
   std::vector<std::int32_t> ids(std::int64_t document, std::int64_t begin, std::int64_t end) const;
   // Returns the bytes of text per id; 0 for EOS.
-  std::vector<std::uint16_t> bytes(std::int64_t document) const { return bytes(document, 0, document_tokens(document)); }
+  std::vector<std::uint16_t> bytes(std::int64_t document) const {
+    return bytes(document, 0, document_tokens(document));
+  }
   std::vector<std::uint16_t> bytes(std::int64_t document, std::int64_t begin, std::int64_t end) const;
   std::int64_t document_tokens(std::int64_t document) const;
   std::int64_t document_text_bytes(std::int64_t document) const;  // bytes of the document's text

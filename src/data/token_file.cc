@@ -221,12 +221,13 @@ namespace {
 
 const DocumentEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document) {
   if (!impl || document < 0 || document >= impl->documents)
-    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", document, impl ? impl->documents : 0);
+    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", document,
+           impl ? impl->documents : 0);
   return impl->table[document];
 }
 
-const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document, std::int64_t begin,
-                             std::int64_t end) {
+const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document,
+                             std::int64_t begin, std::int64_t end) {
   const DocumentEntry& entry = entry_of(impl, document);
   if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
     failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", document, entry.tokens,

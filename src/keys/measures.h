@@ -8,8 +8,8 @@ namespace some {
 
 double gini(std::vector<double> usage);  // 0 when the sum is 0
 double entropy_bits(const std::vector<double>& usage);
-double effective_experts(const std::vector<double>& usage);  // 2^entropy of the load
-double max_over_mean_load(const std::vector<double>& usage);     // max/mean load
+double effective_experts(const std::vector<double>& usage);   // 2^entropy of the load
+double max_over_mean_load(const std::vector<double>& usage);  // max/mean load
 
 struct Clique {
   std::vector<int> experts;  // sorted

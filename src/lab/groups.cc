@@ -45,7 +45,8 @@ RecipeDifference RunGroup::departure() const {
   const Recipe& run = first().recipe;
   const auto size = [](const Recipe& r) {
     return std::make_tuple(r.model.d_model, r.model.layers, r.model.seq_len, r.model.experts, r.model.d_ffn,
-                           r.data.train_documents, r.train.batch * r.train.accumulate, r.train.epochs, r.train.max_steps);
+                           r.data.train_documents, r.train.batch * r.train.accumulate, r.train.epochs,
+                           r.train.max_steps);
   };
   if (size(run) != size(*file)) return RecipeDifference::other_size;
   // The same file may have another path on another machine.

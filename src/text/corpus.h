@@ -44,7 +44,7 @@ class CorpusReader {
   // Stores the next document and returns true; false at the end. A corpus without a single document is bad input.
   bool next(std::string& story);
 
-  std::uint64_t documents() const;          // returned so far
+  std::uint64_t documents() const;        // returned so far
   std::uint64_t empty_documents() const;  // skipped so far
   std::uint64_t bytes() const;            // of the documents returned so far
   // Returns the xxh64 hash of the documents returned so far and their boundaries: the key of caches derived from them.

@@ -20,10 +20,10 @@ class Pages : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder = new TemporaryFolder;
-    const Recipe recipe =
-        load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
-                    {"train.max_steps=12", "train.save_keys_every=3", "data.train_documents=80", "data.valid_documents=12",
-                     "data.vocab=320", "train.device=cpu", "some.experts=24", "title=\"" + harm + "\""});
+    const Recipe recipe = load_recipe(
+        SOME_SOURCE_DIR "/recipes/tiny.toml",
+        {"train.max_steps=12", "train.save_keys_every=3", "data.train_documents=80", "data.valid_documents=12",
+         "data.vocab=320", "train.device=cpu", "some.experts=24", "title=\"" + harm + "\""});
     start_run(recipe, *folder / harm, {});
   }
   static void TearDownTestSuite() {

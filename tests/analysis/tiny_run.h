@@ -15,9 +15,9 @@ namespace some {
 
 // Trains recipes/tiny.toml, shortened, into folder/run.
 inline std::string train_tiny(const TemporaryFolder& folder, std::vector<std::string> overrides = {}) {
-  const std::vector<std::string> shorter{"train.max_steps=6",     "train.save_keys_every=2", "data.train_documents=60",
-                                         "data.valid_documents=12", "data.vocab=320",          "train.device=cpu",
-                                         "some.decay_warmup=2",   "train.warmup_steps=1"};
+  const std::vector<std::string> shorter{
+      "train.max_steps=6", "train.save_keys_every=2", "data.train_documents=60", "data.valid_documents=12",
+      "data.vocab=320",    "train.device=cpu",        "some.decay_warmup=2",     "train.warmup_steps=1"};
   overrides.insert(overrides.begin(), shorter.begin(), shorter.end());
   start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", overrides), folder / "run", {});
   return folder / "run";

@@ -76,10 +76,10 @@ TEST_F(GoOn, ALongerRun) {
 }
 
 TEST_F(GoOn, SeveralTextsInTurn) {
-  const std::vector<std::string> small{"model.d_model=32",         "model.layers=2",       "model.heads=2",
-                                       "model.seq_len=64",         "some.experts=8",       "some.d_ffn=48",
-                                       "data.train_documents=60",    "data.valid_documents=8", "data.vocab=400",
-                                       "train.max_steps=3",        "train.warmup_steps=1", "train.eval_every=2",
+  const std::vector<std::string> small{"model.d_model=32",         "model.layers=2",         "model.heads=2",
+                                       "model.seq_len=64",         "some.experts=8",         "some.d_ffn=48",
+                                       "data.train_documents=60",  "data.valid_documents=8", "data.vocab=400",
+                                       "train.max_steps=3",        "train.warmup_steps=1",   "train.eval_every=2",
                                        "stage.2.train.max_steps=4"};
   const auto with_small = [&](std::vector<std::string> words) {
     words.insert(words.end(), small.begin(), small.end());
@@ -106,8 +106,8 @@ TEST_F(GoOn, SeveralTextsInTurn) {
                                              {"inspect", "runs/continual"},
                                              {"runs"},
                                              {"compare", "runs/tiny", "runs/continual", "--html", "compare.html"},
-                                             {"adapt", "runs/continual", "--data", "builtin:letters", "--max-documents", "5",
-                                              "--max-eval-documents", "3", "--out", "runs/adapted"},
+                                             {"adapt", "runs/continual", "--data", "builtin:letters", "--max-documents",
+                                              "5", "--max-eval-documents", "3", "--out", "runs/adapted"},
                                              {"eval", "runs/adapted"},
                                              {"generate", "runs/continual", "--prompt", "The", "--max-tokens", "3"}}) {
     const CommandResult looked = some(command);

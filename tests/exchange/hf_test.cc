@@ -67,9 +67,9 @@ bool draws_a_library(const ModelConfig& model) {
 
 std::string make_run(const TemporaryFolder& folder, const Case& one) {
   std::vector<std::string> settings{"train.max_steps=4",    "data.train_documents=40", "data.valid_documents=6",
-                                    "data.vocab=320",       "train.device=cpu",      "some.decay_warmup=1",
-                                    "train.warmup_steps=1", "some.use_alpha=true",   "some.use_beta=true",
-                                    "some.use_delta=true",  "model.d_model=24",      "some.d_ffn=20",
+                                    "data.vocab=320",       "train.device=cpu",        "some.decay_warmup=1",
+                                    "train.warmup_steps=1", "some.use_alpha=true",     "some.use_beta=true",
+                                    "some.use_delta=true",  "model.d_model=24",        "some.d_ffn=20",
                                     "some.experts=6"};
   settings.insert(settings.end(), one.settings.begin(), one.settings.end());
   const std::string run = folder / "runs/" + one.name;

@@ -184,7 +184,7 @@ TEST_F(LibraryTest, WhatMakesNoLibraryIsRefusedByName) {
 
 TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   const std::vector<std::string> small{"train.max_steps=3", "data.train_documents=40", "data.valid_documents=6",
-                                       "data.vocab=320",    "train.device=cpu",      "train.warmup_steps=1"};
+                                       "data.vocab=320",    "train.device=cpu",        "train.warmup_steps=1"};
   const auto train = [&](std::vector<std::string> settings, const std::string& name) {
     settings.insert(settings.begin(), small.begin(), small.end());
     start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", settings), folder_ / name, {});

@@ -15,7 +15,7 @@ Json trained_tokenizer(TokenizerKind kind) {
   options.vocab_size = 300;
   std::size_t told = 0;
   const std::vector<std::string> documents = {"the cat went to the sea", "a cat and a dog, naïve and 日本",
-                                            "the the the sea"};
+                                              "the the the sea"};
   const Tokenizer tokenizer = train_bpe(options, [&](std::string& story) {
     if (told == documents.size()) return false;
     story = documents[told++];

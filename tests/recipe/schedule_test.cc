@@ -33,7 +33,7 @@ TEST(Schedule, TemperatureFallsByEqualStepsAnEpoch) {
 // The steps after which the keys of the first layer were not where they had been.
 std::set<std::int64_t> steps_that_moved(const std::vector<std::string>& overrides) {
   TemporaryFolder folder;
-  std::vector<std::string> all{"train.max_steps=7",    "train.save_keys_every=1", "data.train_documents=80",
+  std::vector<std::string> all{"train.max_steps=7",      "train.save_keys_every=1", "data.train_documents=80",
                                "data.valid_documents=8", "data.vocab=320",          "train.device=cpu"};
   all.insert(all.end(), overrides.begin(), overrides.end());
   start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", all), folder / "run", {});

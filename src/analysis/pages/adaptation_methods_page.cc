@@ -49,8 +49,8 @@ json curve_of(const AdaptMethod& way, std::size_t most) {
 json to_json(const AdaptMethodsReport& report) {
   json ways = json::array();
   for (const AdaptMethod& way : report.ways) ways.push_back(way_json(way));
-  return {{"run", report.run},       {"step", report.step},     {"data", report.data},
-          {"tokens", report.tokens}, {"window", report.window}, {"original_tokens", report.original_tokens},
+  return {{"run", report.run},       {"step", report.step},       {"data", report.data},
+          {"tokens", report.tokens}, {"window", report.window},   {"original_tokens", report.original_tokens},
           {"slots", report.slots},   {"methods", std::move(ways)}};
 }
 
