@@ -50,15 +50,15 @@ struct NewText {
 
 NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   if (options.data.empty())
-    bad_input(Code::argument_missing, "say what to adapt to: --data FILE, a folder, or builtin:DOMAIN");
+    bad_input(Code::argument_missing, "no text to adapt to; use --data with a file, a folder or builtin:DOMAIN");
   if (options.max_documents < 0)
-    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", options.max_documents);
+    bad_input(Code::option_invalid, "{} {}: must be >= 0 (0 = all)", "--max-documents", options.max_documents);
   const TokenData data =
       load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, options.max_documents, run.paths.cache());
   const auto seq_len = static_cast<std::size_t>(run.recipe.model.seq_len);
   if (seq_len < 2)
     bad_input(Code::model_unsuitable,
-              "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a stream");
+              "model.seq_len = 1: a sequence of one token predicts nothing; use a run with a longer context");
   NewText text;
   text.documents = data.documents();
   const TokenId unknown = run.tokenizer.unk_id(), eos = run.tokenizer.eos_id();
@@ -68,7 +68,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   }
   if (!known)
     bad_input(Code::data_nothing_to_predict,
-              "{} has no token that the run's tokenizer knows: nothing could be learnt from it", options.data);
+              "{} has no token in the vocabulary of the run; use text of the kind it was trained on", options.data);
   if (data.documents() > 1) {
     const std::int64_t held = std::max<std::int64_t>(1, data.documents() / 5);
     for (std::int64_t i = 0; i < data.documents(); ++i)
@@ -234,7 +234,7 @@ StreamWindow StreamReading::all() const {
 AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   require_experts(run, "adapt");
   if (options.window < 0)
-    bad_input(Code::option_invalid, "{} {}: say 0 (batches as in training) or a number of tokens", "--window",
+    bad_input(Code::option_invalid, "{} {}: must be 0 (batches as in training) or a number of tokens", "--window",
               options.window);
   if (options.frozen && !options.rules.empty())
     bad_input(Code::option_conflict, "{} and --rules contradict each other: frozen keys follow no rule", "--frozen");

@@ -36,19 +36,20 @@ class Ways {
  public:
   Ways(OpenedRun& run, const AdaptMethodsOptions& options) : run_(run), options_(options) {
     if (options.data.empty())
-      bad_input(Code::argument_missing, "say what to read: --data FILE, a folder, or builtin:DOMAIN");
+      bad_input(Code::argument_missing, "no text to read; use --data with a file, a folder or builtin:DOMAIN");
     if (options.tokens < 0 || options.tokens == 1)
-      bad_input(Code::option_invalid, "{} {}: say 0 (all of them), or at least 2", "--tokens", options.tokens);
+      bad_input(Code::option_invalid, "{} {}: must be 0 (all) or >= 2", "--tokens", options.tokens);
     stream_ =
         stream_of(load_tokens(*run.ctx, options.data, run.recipe.data, run.tokenizer, 0, run.paths.read_only_cache()),
                   options.tokens);
     if (stream_.size() < 2)
-      bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", options.data);
+      bad_input(Code::data_nothing_to_predict, "{} is too short: it has no token to predict; use a longer text",
+                options.data);
     original_text_ = load_analysis_text(run, "", 0).data;
     original_ = stream_of(original_text_, options.original_tokens);
     window_ = options.choices.window.value_or(default_window(run.recipe.model));
     if (window_ < 1 || window_ > run.recipe.model.seq_len)
-      bad_input(Code::option_invalid, "{} {}: say 1 to model.seq_len = {}", "--window", window_,
+      bad_input(Code::option_invalid, "{} {}: must be from 1 to model.seq_len = {}", "--window", window_,
                 run.recipe.model.seq_len);
   }
 

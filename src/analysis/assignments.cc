@@ -6,7 +6,7 @@ namespace some {
 
 AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source, std::int64_t max_documents) {
   if (max_documents < 0)
-    bad_input(Code::option_invalid, "{} {}: say 0 (all of them) or more", "--max-documents", max_documents);
+    bad_input(Code::option_invalid, "{} {}: must be >= 0 (0 = all)", "--max-documents", max_documents);
   AnalysisText out;
   DataConfig config = run.recipe.data;
   if (source.empty()) {
@@ -24,13 +24,13 @@ AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source,
 void require_experts(const OpenedRun& run, const std::string& what) {
   if (run.recipe.model.ffn == Ffn::some) return;
   bad_input(Code::experts_missing,
-            "{} has no experts (model.ffn = \"{}\"), so there is nothing to {}; use a run with model.ffn = \"some\"",
+            "{} has no experts (model.ffn = \"{}\"): nothing to {}; use a run with model.ffn = \"some\"",
             run.paths.folder, run.recipe.model.ffn == Ffn::dense ? "dense" : "none", what);
 }
 
 void require_layer(const ModelConfig& config, int layer) {
   if (layer < 0 || layer >= config.layers)
-    bad_input(Code::layer_out_of_range, "there is no layer {}: this run has layers 0 to {}", layer, config.layers - 1);
+    bad_input(Code::layer_out_of_range, "layer {} not found; this run has layers 0 to {}", layer, config.layers - 1);
 }
 
 Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options) {

@@ -148,11 +148,10 @@ std::optional<std::size_t> find_known_text(const Memory& memory, const std::stri
     const Comparison both = compare(known.tokens, tokens, end);
     if (!both.differs) return i;
     if (told)
-      refusal = make_error(
-          Fault::input, Code::text_changed,
-          "{} is another text than the one that the memory has read{}: token {} is not the same; to read it as it is "
-          "now, forget the old one first: some memory forget {} {}",
-          source, known.name == name ? "" : " as " + known.name, *both.differs + 1, path, i + 1);
+      refusal = make_error(Fault::input, Code::text_changed,
+                           "{} differs from the text that the memory has read{}, from token {}; to read the new "
+                           "version, remove the old one first: some memory forget {} {}",
+                           source, known.name == name ? "" : " as " + known.name, *both.differs + 1, path, i + 1);
   }
   if (refusal) throw *refusal;
   return std::nullopt;
@@ -178,7 +177,7 @@ DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, c
   if (out.known > 0)
     run.ctx->log.warning(
         Code::text_overlap,
-        "{} of {} documents of {} stand in what the memory has read: its loss there is that of a text it knows",
+        "{} of {} documents of {} are in text that the memory has read, so the loss with memory is too low there",
         out.known, out.of, text);
   return out;
 }

@@ -194,8 +194,8 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   require_experts(run, "study for guilds");
   if (options.layer) require_layer(run.recipe.model, *options.layer);
   if (options.shuffles < 1 || options.shuffles > 100000)
-    bad_input(Code::option_invalid, "{} {}: say a number from 1 to 100000", "--shuffles", options.shuffles);
-  if (options.min_count < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--min-count", options.min_count);
+    bad_input(Code::option_invalid, "{} {}: must be from 1 to 100000", "--shuffles", options.shuffles);
+  if (options.min_count < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--min-count", options.min_count);
   const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
   CollectOptions collect;
   collect.max_documents = options.max_documents;
@@ -206,8 +206,8 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
   collect.long_documents = run.recipe.data.long_documents;
   Study study{run, options, collect_assignments(*run.model, text.data, collect), {}, {}, {}, {}};
   if (study.choices.positions() == 0)
-    bad_input(Code::data_nothing_to_predict, "{} predicts no token: there is nothing to study (stories of one token?)",
-              text.source);
+    bad_input(Code::data_nothing_to_predict,
+              "{} has no token to predict (documents of one token?); use longer documents", text.source);
   study.token_count.assign(run.tokenizer.vocab_size(), 0);
   study.class_count.assign(word_classes, 0);
   std::int32_t document = -1;

@@ -34,7 +34,7 @@ Start first_positions(const OpenedRun& run) {
     start.keys.push_back(file.load(fmt::format("layers.{}.keys", layer.index)));
     if (start.keys.back().shape() != layer.keys.keys.shape()) {
       bad_input(Code::checkpoint_mismatch,
-                "{}: the keys of layer {} have shape {} where this run has {}; the file belongs to another run",
+                "{}: the keys of layer {} have shape {}, but this run has {}; the file belongs to another run",
                 file.path(), layer.index, start.keys.back().shape().text(), layer.keys.keys.shape().text());
     }
   }
@@ -62,7 +62,7 @@ std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun
 
 std::string usage_name(Usage usage) {
   switch (usage) {
-    case Usage::ema: return "choices a step (running mean)";
+    case Usage::ema: return "assignments per step (moving average)";
     case Usage::cumulative: return "choices since the start";
     case Usage::flux: return "load over fair load (running mean)";
   }

@@ -221,8 +221,8 @@ ChanceTest compare_with_chance(double value, const std::vector<double>& shuffled
 
 LabelTest test_labels(Threads& threads, const LabeledAssignments& c, const LabelTestOptions& options) {
   if (c.label.empty())
-    bad_input(Code::data_nothing_to_predict, "there is no position to study: the text predicts no token");
-  if (options.shuffles < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--shuffles", options.shuffles);
+    bad_input(Code::data_nothing_to_predict, "the text has no token to predict; use longer documents");
+  if (options.shuffles < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--shuffles", options.shuffles);
   const Fixed fixed = prepare(c, options);
   LabelTest test;
   test.sets = fixed.sets;

@@ -48,7 +48,7 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryO
         path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
         memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
         memory.settings.parts, memory.settings.look, memory.settings.window,
-        memory.settings.border ? "each document by itself" : "all as one stream");
+        memory.settings.border ? "each document separately" : "all as one stream");
 }
 
 void require_writable(const std::string& memory) {
@@ -142,7 +142,8 @@ MemorySettings apply_memory_overrides(MemorySettings settings, const MemoryOverr
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.documents) {
     if (!end)
-      bad_input(Code::model_unsuitable, "{}: this run's documents have no end to tell them apart by (data.eos = false)",
+      bad_input(Code::model_unsuitable,
+                "{}: the documents of this run do not end with [EOS] (data.eos = false), so they cannot be separated",
                 "--documents");
     settings.border = end;
   }
@@ -176,13 +177,14 @@ LossPair measure_losses(Model& model, Memory& memory, const std::vector<std::int
 }
 
 ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* kept) {
-  if (options.texts.empty()) bad_input(Code::argument_missing, "say what to read: files, folders, or builtin:DOMAIN");
+  if (options.texts.empty())
+    bad_input(Code::argument_missing, "no text to read; pass files, folders or builtin:DOMAIN");
   if (options.tokens < 0 || options.tokens == 1)
-    bad_input(Code::option_invalid, "{} {}: say 0 (all of them), or at least 2", "--tokens", options.tokens);
+    bad_input(Code::option_invalid, "{} {}: must be 0 (all) or >= 2", "--tokens", options.tokens);
   Model& model = *run.model;
   if (run.recipe.model.seq_len < 2)
     bad_input(Code::model_unsuitable,
-              "this run reads one token at a time (model.seq_len = 1): there is nothing to predict in a text");
+              "model.seq_len = 1: a sequence of one token predicts nothing; use a run with a longer context");
   // Texts are loaded first: an invalid name must not cost the time of creating a memory.
   std::vector<std::vector<std::int32_t>> streams;
   for (const std::string& text : options.texts) {
@@ -190,7 +192,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
         load_tokens(*run.ctx, text, run.recipe.data, run.tokenizer, options.max_documents, run.paths.read_only_cache());
     streams.push_back(stream_of(data, options.tokens));
     if (streams.back().size() < 2)
-      bad_input(Code::data_nothing_to_predict, "{} is too short: there is nothing to predict in it", text);
+      bad_input(Code::data_nothing_to_predict, "{} is too short: it has no token to predict; use a longer text", text);
   }
   const Group& group = run.ctx->group;
   if (!group.alone()) {

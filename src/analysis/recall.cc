@@ -40,7 +40,7 @@ RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::
               "this memory is one part, every query meets every slot: there is nothing to recall less of ('some read "
               "--parts')");
   if (tokens.size() < 2)
-    bad_input(Code::data_nothing_to_predict, "the text is too short: there is nothing to predict in it");
+    bad_input(Code::data_nothing_to_predict, "the text is too short: it has no token to predict; use a longer text");
   RecallReport report;
   const std::int64_t end = std::ssize(tokens), window = memory.settings.window;
   const std::optional<std::int32_t> border = memory.settings.border;

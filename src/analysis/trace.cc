@@ -22,7 +22,7 @@ std::vector<int> parse_layers(const std::string& list, const ModelConfig& config
     int layer = 0;
     const auto [rest, error] = std::from_chars(part.data(), part.data() + part.size(), layer);
     if (error != std::errc() || rest != part.data() + part.size())
-      bad_input(Code::option_invalid, "{} {}: say layer numbers with commas between, such as 0,2", "--layers", list);
+      bad_input(Code::option_invalid, "{} {}: must be comma-separated layer numbers, such as 0,2", "--layers", list);
     require_layer(config, layer);
     if (std::find(out.begin(), out.end(), layer) == out.end()) out.push_back(layer);
     begin = end + 1;
@@ -89,7 +89,7 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   if (std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == unknown; })) {
     bad_input(
         Code::prompt_empty,
-        "the text has no token that the run's tokenizer knows: write at least one word of the kind it was trained on");
+        "the text has no token in the vocabulary of the run; use at least one word of the kind it was trained on");
   }
   if (static_cast<std::int64_t>(ids.size()) > run.recipe.model.seq_len) {
     bad_input(Code::text_too_long, "the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it",
@@ -110,7 +110,7 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
 
 Trace trace_text(OpenedRun& run, const std::string& text, const std::vector<int>& layers, Memory* memory) {
   const std::vector<TokenId> ids = run.tokenizer.encode(text);
-  if (ids.empty()) bad_input(Code::prompt_empty, "the text \"{}\" gives no token: write at least one word", text);
+  if (ids.empty()) bad_input(Code::prompt_empty, "the text \"{}\" has no tokens; use at least one word", text);
   return trace_tokens(run, ids, layers, memory);
 }
 

@@ -42,13 +42,13 @@ class Changed {
   Changed(OpenedRun& run, const Asked& asked) : model_(*run.model), before_(model_.config()) {
     const ModelConfig& config = before_;
     if ((asked.experts_a_token || asked.off) && config.ffn != Ffn::some)
-      bad_input(Code::experts_missing, "this model has no experts that could be chosen otherwise");
+      bad_input(Code::experts_missing, "this model has no experts to disable");
     if (asked.experts_a_token && *asked.experts_a_token > config.experts)
-      bad_input(Code::expert_out_of_range, "there are {} experts: say at most as many a token", config.experts);
+      bad_input(Code::expert_out_of_range, "top-k must not exceed the number of experts, {}", config.experts);
     const int k = asked.experts_a_token.value_or(config.top_k);
     if (asked.off) {
       if (asked.off->layer >= config.layers || asked.off->expert >= config.experts)
-        bad_input(Code::expert_out_of_range, "there is no expert {} in layer {}", asked.off->expert, asked.off->layer);
+        bad_input(Code::expert_out_of_range, "expert {} not found in layer {}", asked.off->expert, asked.off->layer);
       if (config.routing != RoutingKind::keys)
         bad_input(Code::model_unsuitable,
                   "this model does not choose by its keys: none of its experts can be switched off");
@@ -141,7 +141,7 @@ GenerationService::Opened& GenerationService::open(const RunLog& run) {
 
 Memory* GenerationService::memory_of(Opened& opened, const RunLog& run) {
   const std::string file = run.memory();
-  if (file.empty()) bad_input(Code::memory_missing, "this run has no memory: 'some read' makes one");
+  if (file.empty()) bad_input(Code::memory_missing, "this run has no memory; 'some read' creates one");
   struct stat now {};
   if (::lstat(file.c_str(), &now) != 0) bad_input(Code::memory_missing, "the memory of this run is gone");
   const std::int64_t time = now.st_mtim.tv_sec * 1000000000 + now.st_mtim.tv_nsec;

@@ -154,20 +154,19 @@ class Board::BoardImpl {
           answer.respond(refusal(Code::board_busy, "too much is being worked out already: try again soon", 503));
         return;
       }
-      answer.respond(refusal(Code::request_unknown, "there is no such address", 404));
+      answer.respond(refusal(Code::request_unknown, "not found", 404));
     } catch (const Error& error) {
       answer.respond(refusal(error));
     }
   }
 
   void ask(const Request& request, const Answer& answer) {
-    if (request.path != "/api/ask")
-      return answer.respond(refusal(Code::request_unknown, "there is no such address", 404));
+    if (request.path != "/api/ask") return answer.respond(refusal(Code::request_unknown, "not found", 404));
     if (!asking_)
-      return answer.respond(refusal(Code::request_forbidden, "this board only shows: nothing can be asked", 403));
+      return answer.respond(refusal(Code::request_forbidden, "the board is read-only: prompts are disabled", 403));
     Asked asked = parse_generate_request(request.body);
     const auto run = watch_->find(asked.run);
-    if (!run) return answer.respond(refusal(Code::run_not_found, "there is no such run", 404));
+    if (!run) return answer.respond(refusal(Code::run_not_found, "run not found", 404));
     if (asking_->waiting() >= max_questions)
       return answer.respond(refusal(Code::board_busy, "too many questions wait already: try again soon", 503));
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));

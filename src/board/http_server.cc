@@ -113,8 +113,8 @@ class Core : public std::enable_shared_from_this<Core> {
     const std::string name = settings_.host == "localhost" ? "127.0.0.1" : settings_.host;
     const auto address = net::ip::make_address(name, error);
     if (error)
-      bad_input(Code::address_unusable, "{} {}: say an address of this machine, such as 127.0.0.1 or 0.0.0.0", "--host",
-                settings_.host);
+      bad_input(Code::address_unusable, "{} {}: must be an address of this machine, such as 127.0.0.1 or 0.0.0.0",
+                "--host", settings_.host);
     const tcp::endpoint endpoint(address, static_cast<unsigned short>(settings_.port));
     acceptor_.open(endpoint.protocol(), error);
     if (!error) acceptor_.set_option(net::socket_base::reuse_address(true), error);
@@ -122,11 +122,11 @@ class Core : public std::enable_shared_from_this<Core> {
     if (!error) acceptor_.listen(net::socket_base::max_listen_connections, error);
     if (error == net::error::address_in_use) throw AddressTaken(settings_.host, settings_.port);
     if (error == net::error::access_denied)
-      bad_input(Code::address_unusable, "cannot listen at {}:{}: {}; say another --port, from 1024 on", settings_.host,
+      bad_input(Code::address_unusable, "cannot listen on {}:{}: {}; use another --port >= 1024", settings_.host,
                 settings_.port, reason_of(error.value()));
     if (error)
       bad_input(Code::address_unusable,
-                "cannot listen at {}:{}: {}; say an address of this machine with --host, such as 127.0.0.1 or 0.0.0.0",
+                "cannot listen on {}:{}: {}; use an address of this machine for --host, such as 127.0.0.1 or 0.0.0.0",
                 settings_.host, settings_.port, reason_of(error.value()));
     port_ = acceptor_.local_endpoint().port();
   }
@@ -294,7 +294,7 @@ class Session : public std::enable_shared_from_this<Session> {
       return write(text_response(431, "the head of the request is too long"));
     if (error == http::error::body_limit) return write(text_response(413, "the request is too long"));
     if (error.category() == http::make_error_code(http::error::bad_method).category())
-      return write(text_response(400, "this is no request"));
+      return write(text_response(400, "bad request"));
     if (error) return close();
     const http::request<http::string_body> message = parser_->release();
     keep_alive_ = message.keep_alive();
@@ -417,7 +417,7 @@ class Pending : public Answer::Target {
 };
 
 void Session::dispatch(const http::request<http::string_body>& message) {
-  if (!server_->may_ask(address_)) return write(text_response(429, "too many requests: wait a second"));
+  if (!server_->may_ask(address_)) return write(text_response(429, "too many requests; retry in a second"));
   const ServerSettings& settings = server_->settings();
   const std::string host = field(message, http::field::host);
   // Prevents DNS rebinding: another site's name that resolves to this machine would let that site read everything.
@@ -429,9 +429,9 @@ void Session::dispatch(const http::request<http::string_body>& message) {
   request.path = target.substr(0, question);
   if (target.empty() || target[0] != '/' ||
       !read_query(std::string_view(target).substr(std::min(target.size(), question + 1)), request.query))
-    return write(text_response(400, "this is no address"));
+    return write(text_response(400, "bad address"));
   if (!settings.token.empty() && !equal_tokens(request.value("token"), settings.token))
-    return write(text_response(403, "the address needs the token that the program told when it began"));
+    return write(text_response(403, "the address requires the token that the program printed at its start"));
   request.if_none_match = if_none_match_ = field(message, http::field::if_none_match);
   switch (message.method()) {
     case http::verb::get:
@@ -532,8 +532,7 @@ void Answer::respond(Response response) const { target_->respond(std::move(respo
 std::shared_ptr<Stream> Answer::stream(const std::string& type) const { return target_->stream(type); }
 
 AddressTaken::AddressTaken(const std::string& host, int port)
-    : Error(Fault::input, Code::address_taken,
-            fmt::format("another program listens at {}:{}: say another --port", host, port),
+    : Error(Fault::input, Code::address_taken, fmt::format("port in use: {}:{}; use another --port", host, port),
             {host, std::to_string(port)}) {}
 
 class Server::Running : public Core {

@@ -26,7 +26,7 @@ std::shared_ptr<RunLog> one_run(const Watch& watch, const Request& request) {
 }
 
 int layer_of(const RunLog& run, const Request& request) {
-  if (run.layers() == 0) bad_input(Code::experts_missing, "this run has no layers of experts");
+  if (run.layers() == 0) bad_input(Code::experts_missing, "this run has no layers with experts");
   const double layer = number_of(request, "layer", 0, 0, run.layers() - 1);
   if (layer != std::floor(layer)) bad_input(Code::request_invalid, "{}: must be an integer", "layer");
   return static_cast<int>(layer);
@@ -148,7 +148,7 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
     map.experts.resize(static_cast<std::size_t>(last.count));
     std::iota(map.experts.begin(), map.experts.end(), 0);
     map.places = result.points;
-    map.note = fmt::format("t-SNE of step {}: perplexity {:.3g}, {} iterations, seed {}. Places have no unit.",
+    map.note = fmt::format("t-SNE of step {}: perplexity {:.3g}, {} iterations, seed {}. Axes have no unit.",
                            positions.back().step, settings.perplexity, settings.iterations, settings.seed);
     tsne_map = std::move(map);
   }

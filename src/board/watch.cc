@@ -44,7 +44,7 @@ Watch::Watch(WatchSettings settings, Tell tell, Tick tick)
     : settings_(std::move(settings)), tell_(std::move(tell)), tick_(std::move(tick)) {
   for (const std::string& folder : settings_.folders) {
     if (!folder_exists(folder))
-      bad_input(Code::folder_not_found, "there is no folder {}: say a run folder or a folder of runs", folder);
+      bad_input(Code::folder_not_found, "folder {} not found; pass a run folder or a folder of runs", folder);
   }
   thread_ = std::thread([this] { work(); });
 }

@@ -51,8 +51,8 @@ std::string command_of(const Command& app) {
 int wrong_use(const Program& program, const UsageError& wrong) {
   if (wrong.code == Code::argument_unexpected) return fail(unexpected_words(program, wrong.what));
   const std::string name = wrong.what.substr(0, wrong.what.find_first_of(": "));
-  return fail(Error(Fault::input, wrong.code,
-                    fmt::format("{}; '{} --help' says what there is", wrong.what, command_of(program)), {name}));
+  return fail(
+      Error(Fault::input, wrong.code, fmt::format("{}; see '{} --help'", wrong.what, command_of(program)), {name}));
 }
 
 // Reports a filesystem error; most of these are problems with a path that the user can correct.
@@ -91,14 +91,14 @@ void reject_ranks(const Command& command) {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    end_saying(Code::out_of_memory, "out of memory; 'some info RECIPE' says how much a run needs");
+    end_saying(Code::out_of_memory, "out of memory; 'some info RECIPE' shows how much a run needs");
   } catch (const Error& error) {
     end_saying(error.code(), error.what());
   } catch (const std::exception& error) {
     end_saying(Code::internal, error.what());
   } catch (...) {
   }
-  end_saying(Code::internal, "stopped by an error that could not be told");
+  end_saying(Code::internal, "stopped by an error that could not be printed");
 }
 
 }  // namespace
@@ -126,9 +126,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::bad_alloc&) {
-    return fail({Fault::failure, Code::out_of_memory, "out of memory; 'some info RECIPE' says how much a run needs"});
+    return fail({Fault::failure, Code::out_of_memory, "out of memory; 'some info RECIPE' shows how much a run needs"});
   } catch (const std::length_error&) {
-    return fail({Fault::failure, Code::out_of_memory, "out of memory: more was asked for than any machine has"});
+    return fail({Fault::failure, Code::out_of_memory, "out of memory: the allocation is larger than any machine has"});
   } catch (const std::filesystem::filesystem_error& error) {
     return file_fault(error);
   } catch (const std::system_error& error) {  // a thread could not be started

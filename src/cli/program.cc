@@ -30,7 +30,7 @@ Command* find_command(Command& app, const std::vector<std::string>& words) {
       std::vector<std::string> names;
       for (const Command* one : visible_commands(*at)) names.push_back(one->name());
       const std::string meant = misspelled_name(word, names), path = at->path();
-      bad_input(Code::command_unknown, "there is no command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
+      bad_input(Code::command_unknown, "unknown command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
                 meant.empty() ? fmt::format("there are: {}", fmt::join(names, ", "))
                               : fmt::format("did you mean '{}{}{}'?", path, path.empty() ? "" : " ", meant));
     }
@@ -48,7 +48,7 @@ Error unexpected_words(const Program& program, const std::string& reason) {
   };
   if (words.empty()) return unexpected(reason, "");
   const std::string path = command->path();
-  const std::string see = fmt::format("'some {}{}--help' shows what there is", path, path.empty() ? "" : " ");
+  const std::string see = fmt::format("see 'some {}{}--help'", path, path.empty() ? "" : " ");
   std::vector<std::string> flags;
   for (const Option& option : command->options()) {
     for (const std::string& name : option.long_names()) flags.push_back("--" + name);
@@ -60,7 +60,7 @@ Error unexpected_words(const Program& program, const std::string& reason) {
     // People pass settings as flags, as other programs take them; here they are KEY=VALUE.
     if (const std::string setting = setting_commonly_called(flag); meant.empty() && !setting.empty())
       meant = setting + "=VALUE";
-    return unexpected(fmt::format("there is no flag {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",
+    return unexpected(fmt::format("unknown option {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",
                                   meant.empty() ? see : "did you mean " + meant + "?"),
                       flag);
   }

@@ -43,7 +43,7 @@ void add_sampling_flags(Command& command, GenerateOptions& options) {
   command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")
       ->capture_default_str();
-  command.add_option("--seed", options.seed, "the same seed gives the same text")->capture_default_str();
+  command.add_option("--seed", options.seed, "seed of the sampling")->capture_default_str();
   command.add_option("--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
   command.add_flag_callback(
       "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-story token");

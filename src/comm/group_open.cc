@@ -123,8 +123,8 @@ void run_watchdog(const Group& group, double patience, const std::function<void(
         silence > patience) {
       if (on_failure)
         on_failure(
-            fmt::format("{} has done nothing for {:.0f} seconds, though its process is alive: it hangs or goes "
-                        "round in circles; all ranks end, the last checkpoint is as it was",
+            fmt::format("{} has made no progress for {:.0f} seconds, though its process is alive; all ranks stop, and "
+                        "the last checkpoint is unchanged",
                         group.name(), silence));
       group.abort_all(1);
     }
@@ -143,9 +143,8 @@ class StartupWatchdog {
           if (changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) return;
           if (words)
             words(fmt::format(
-                "rank {} of {} has waited {:.0f} seconds for MPI to bring the ranks together: is one of them "
-                "stopped, or its machine not to be reached? (SOME_RANK_PATIENCE in the environment, now {:.0f}, "
-                "gives them longer)",
+                "rank {} of {} has waited {:.0f} seconds for MPI to connect the ranks; check that all ranks run and "
+                "their machines are reachable (timeout: SOME_RANK_PATIENCE, now {:.0f} seconds)",
                 rank, size, seconds, patience));
           std::_Exit(1);
         }) {}
@@ -262,8 +261,8 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
     const std::string host = all.opened ? " on " + all.group.host(rank) : "";
     if (all.on_failure)
       all.on_failure(
-          fmt::format("rank {}{} was not heard of for {:.0f} seconds: its process was stopped or hangs, or its "
-                      "machine cannot be reached; all ranks end, the last checkpoint is as it was",
+          fmt::format("rank {}{} sent no heartbeat for {:.0f} seconds: its process was stopped or hangs, or its "
+                      "machine is unreachable; all ranks stop, and the last checkpoint is unchanged",
                       rank, host, seconds));
   };
   options.waits = [](void*) { beat(); };

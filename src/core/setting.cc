@@ -28,11 +28,10 @@ std::string range_words(const SettingInfo& setting) {
 
 void Anneal::check(const std::string& name) const {
   if (shape == AnnealShape::none && (start != 1 || end != 1)) {
-    bad_input(
-        Code::setting_conflict,
-        "{} has start = {} and end = {}, but no shape, so they would do nothing: add shape = \"linear\", \"cosine\" or "
-        "\"exponential\"",
-        name, start, end);
+    bad_input(Code::setting_conflict,
+              "{} has start = {} and end = {}, but no shape, so they have no effect; add shape = \"linear\", "
+              "\"cosine\" or \"exponential\"",
+              name, start, end);
   }
 }
 

@@ -16,20 +16,20 @@ const char* remedy(int error) {
     case EMFILE: return "raise the limit of this shell with 'ulimit -n'";
     case ENFILE: return "end other programs that hold files open";
     case ENOMEM: return "end other programs, or raise the limit of this shell with 'ulimit -v'";
-    case EIO: return "the disk or the way to it fails: look into the system's log, then try again";
+    case EIO: return "input/output error of the disk; check the system log, then try again";
     case ESTALE:
     case ENOTCONN:
     case ETIMEDOUT:
     case EHOSTDOWN:
     case EHOSTUNREACH: return "the share it lies on is away: mount it again";
     case ENODEV:
-    case ENXIO: return "the disk it lies on is away: bring it back";
+    case ENXIO: return "its disk is not mounted; mount it";
     case ELOOP: return "a link leads back to itself: mend it";
     case ENAMETOOLONG: return "choose a shorter name";
     case EFBIG: return "raise the limit of this shell with 'ulimit -f', or choose another disk";
     case EISDIR: return "a folder of this name is in the way";
     case ENOTDIR: return "one of the folders in this path is a file";
-    case EAGAIN: return "there is no room for another thread: end other programs, or raise 'ulimit -u' or 'ulimit -v'";
+    case EAGAIN: return "no more threads can be started; end other programs, or raise 'ulimit -u' or 'ulimit -v'";
     case EBUSY: return "another program is using it: try again";
     case ENOENT: return "see whether the path is written right";
     default: return nullptr;

@@ -50,7 +50,7 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
   if (config.tokenizer != "bytelevel" && config.tokenizer != "whitespace") {
     if (!exists_path(config.tokenizer))
       bad_input(Code::tokenizer_unknown,
-                "{}: there is no file {}; expected \"bytelevel\", \"whitespace\" or a tokenizer.json", "data.tokenizer",
+                "{}: file {} not found; must be \"bytelevel\", \"whitespace\" or a tokenizer.json", "data.tokenizer",
                 config.tokenizer);
     return Tokenizer::load(config.tokenizer);
   }
@@ -160,15 +160,14 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
   }
   if (text_hash != set.text_hash())
     failed(Code::file_changed, "{} changed while it was being read: start again", set.source.name());
-  if (skipped > 0) host.log.info("{}: {} documents have no tokens and are left out", set.source.name(), skipped);
+  if (skipped > 0) host.log.info("{}: {} documents have no tokens and are skipped", set.source.name(), skipped);
   if (writer.documents() == 0)
     bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
   if (longest < 2)
-    bad_input(
-        Code::data_nothing_to_predict,
-        "{}: none of its documents has two tokens, so there is nothing to predict; let data.separator or data.unit "
-        "make longer ones, or end them with data.eos = true",
-        set.source.name());
+    bad_input(Code::data_nothing_to_predict,
+              "{}: no document has two tokens, so there is nothing to predict; set data.separator or data.unit for "
+              "longer documents, or data.eos = true",
+              set.source.name());
 }
 
 // Removes a new folder at scope exit if it is still empty, so that rejected text leaves nothing behind.
@@ -257,11 +256,10 @@ DocumentSplit checked_texts(const Host& host, const DataConfig& config, std::uin
                             const DataProgress& progress) {
   DocumentSplit sets = scan_texts(host, config, seed, progress);
   if (const std::int64_t both = count_overlap(sets.train, sets.valid); both > 0)
-    host.log.warning(
-        Code::text_overlap,
-        "{} of {} validation documents also stand in the training text: the validation loss will look better than it "
-        "is",
-        both, sets.valid.hashes.size());
+    host.log.warning(Code::text_overlap,
+                     "{} of {} validation documents are also in the training text (contamination), so the validation "
+                     "loss is too low",
+                     both, sets.valid.hashes.size());
   return sets;
 }
 

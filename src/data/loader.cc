@@ -28,7 +28,7 @@ struct BatchLoader::Impl {
         share(wanted_share),
         number(first) {
     if (rows < 1) bad_input(Code::setting_out_of_range, "{} is {}; it must be at least 1", "train.batch", rows);
-    if (number < 0) failed(Code::index_out_of_range, "there is no batch number {}", number);
+    if (number < 0) failed(Code::index_out_of_range, "batch {} not found", number);
     per_epoch = sequences.size() / rows;
     if (per_epoch == 0)
       bad_input(Code::data_too_few,

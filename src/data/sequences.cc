@@ -36,7 +36,7 @@ SequenceList::SequenceList(const TokenData& data, int seq_len, LongDocuments lon
 
 Sequence SequenceList::operator[](std::int64_t number) const {
   if (number < 0 || number >= size_)
-    failed(Code::index_out_of_range, "there is no sequence number {}: there are {}", number, size_);
+    failed(Code::index_out_of_range, "sequence {} not found; there are {}", number, size_);
   Sequence one;
   one.document = number;
   if (!first_.empty()) {

@@ -64,17 +64,17 @@ DocumentSource::DocumentSource(std::string name, const DataConfig& config, std::
       first_(first),
       limit_(limit) {
   if (name_.empty())
-    bad_input(Code::setting_out_of_range, "{} is empty: give a file, a folder or \"builtin:stories\"", "data.train");
+    bad_input(Code::setting_out_of_range, "{} is empty; set a file, a folder or \"builtin:stories\"", "data.train");
   if (limit < 0)
-    bad_input(Code::setting_out_of_range, "{}: {} stories were asked for; 0 means all of them", name_, limit);
+    bad_input(Code::setting_out_of_range, "{}: {} documents requested; must be >= 0 (0 = all)", name_, limit);
   if (!is_builtin(name_)) return;
   if (first > max_stories || limit > max_stories - first)
-    bad_input(Code::setting_out_of_range, "{}: stories {} to {} were asked for; there are {}", name_, first,
+    bad_input(Code::setting_out_of_range, "{}: stories {} to {} requested; there are {}", name_, first,
               static_cast<double>(first) + static_cast<double>(limit), max_stories);
   domain_ = name_.substr(builtin_prefix.size());
   const std::vector<std::string> domains = story_domains();
   if (std::find(domains.begin(), domains.end(), domain_) == domains.end())
-    bad_input(Code::text_unknown, "{}: there is no such built-in text; known are builtin:{}", name_,
+    bad_input(Code::text_unknown, "{}: unknown built-in text; known: builtin:{}", name_,
               fmt::join(domains, ", builtin:"));
 }
 
@@ -177,7 +177,7 @@ DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share,
   DocumentSplit split{part_of(DocumentPart::beginning, train_documents), part_of(DocumentPart::end, valid_documents)};
   if (split.valid.hashes.empty())
     bad_input(Code::text_too_short,
-              "{}: the text is too short to hold out the end of it for validation; give data.valid a file of its own",
+              "{}: the text is too short to hold out a part for validation; set data.valid to a separate file",
               all.source.name());
   return split;
 }
@@ -187,8 +187,8 @@ DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_
   const auto total = static_cast<std::int64_t>(all.hashes.size());
   if (total < 2)
     bad_input(Code::text_too_short,
-              "{} is one document, and data.long = \"cut\": nothing can be set aside for validation; say data.long = "
-              "\"split\", or give data.valid a file of its own",
+              "{} is one document, and data.long = \"cut\", so nothing can be held out for validation; set data.long = "
+              "\"split\", or data.valid to a separate file",
               all.source.name());
   const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
 

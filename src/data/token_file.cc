@@ -149,7 +149,7 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   if (XXH3_64bits(image.data, image.size - sizeof tail.checksum) != tail.checksum)
     return refuse("its checksum is wrong");
   if (std::memcmp(&tail.key, &key, sizeof key) != 0)
-    return refuse("it was made from other text or with another tokenizer");
+    return refuse("it was built from other text or with another tokenizer");
 
   // A correct checksum excludes accidental damage only; the bounds are checked as well, so nothing outside the file is
   // read.
@@ -221,8 +221,7 @@ namespace {
 
 const DocumentEntry& entry_of(const std::shared_ptr<const TokenData::Impl>& impl, std::int64_t document) {
   if (!impl || document < 0 || document >= impl->documents)
-    failed(Code::index_out_of_range, "there is no story number {}: the data has {}", document,
-           impl ? impl->documents : 0);
+    failed(Code::index_out_of_range, "document {} not found; the data has {}", document, impl ? impl->documents : 0);
   return impl->table[document];
 }
 
@@ -230,7 +229,7 @@ const DocumentEntry& part_of(const std::shared_ptr<const TokenData::Impl>& impl,
                              std::int64_t begin, std::int64_t end) {
   const DocumentEntry& entry = entry_of(impl, document);
   if (begin < 0 || begin > end || end > static_cast<std::int64_t>(entry.tokens))
-    failed(Code::index_out_of_range, "story {} has {} tokens: there is no part from {} to {}", document, entry.tokens,
+    failed(Code::index_out_of_range, "document {} has {} tokens; part {} to {} not found", document, entry.tokens,
            begin, end);
   return entry;
 }

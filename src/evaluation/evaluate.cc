@@ -251,7 +251,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   }
   if (out.tokens == 0)
     bad_input(Code::data_nothing_to_predict,
-              "there is nothing to evaluate: no document of the data predicts a token (documents of one token?)");
+              "nothing to evaluate: no document has a token to predict (documents of one token?)");
   out.loss = real_sum / static_cast<double>(out.tokens);
   out.bits_per_byte = out.bytes > 0 ? real_sum / static_cast<double>(out.bytes) / std::log(2.0) : 0.0;
   if (options.count_pads) out.padded_loss = all_sum / static_cast<double>(all_count);

@@ -88,17 +88,16 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
   text += fmt::format("\n\nTrained on {} up to step {}.\n\n", plain(text_name(run.recipe.data.train)), run.step);
 
   text +=
-      "## Numbers\n\nLoss in nats a token over the real tokens of the run's validation text.\n\n"
-      "| run | step | loss | perplexity | bits a byte | trained parameters | what differs |\n"
-      "| --- | --- | --- | --- | --- | --- | --- |\n";
+      "## Numbers\n\nLoss in nats/token over the real tokens of the run's validation text.\n\n| run | step | loss | "
+      "perplexity | bits per byte | trained parameters | what differs |\n| --- | --- | --- | --- | --- | --- | --- |\n";
   text += row("**" + plain(name) + "**", history, point, "");
   for (const RunHistory& control : controls)
     text += row(plain(control.found.name), control, control.last(), differences(control.recipe, history.recipe));
-  if (point == nullptr) text += "\nThis step was not evaluated: the program's `some eval` tells its loss.\n";
+  if (point == nullptr) text += "\nThis step was not evaluated; `some eval` computes its loss.\n";
   if (controls.empty())
     text +=
-        "\nNo control is set beside it (`some export --control RUN`), so these numbers do not say what the experts "
-        "bring.\n";
+        "\nNo control run is listed (`some export --control RUN`), so these numbers do not show the effect of the "
+        "experts.\n";
 
   text +=
       "\n## Use\n\nWithout transformers (NumPy and PyTorch are enough), in this folder:\n\n```python\n"

@@ -141,11 +141,11 @@ ExportResult export_hf(const ExportOptions& options) {
   const ModelConfig& model = run.recipe.model;
   const bool library = model.ffn == Ffn::some && model.use_library;
   if (options.experts_from_seed && !library)
-    bad_input(Code::export_unsupported, "{}: has no library that a seed could draw; leave --experts seed out",
-              options.run);
+    bad_input(Code::export_unsupported, "{}: has no library drawn from a seed; omit --experts seed", options.run);
   if (options.experts_from_seed && model.training == ExpertTraining::full)
     bad_input(Code::export_unsupported,
-              "{}: its experts have learnt (some.training = \"full\"): they are weights, and no seed draws them",
+              "{}: its experts were trained (some.training = \"full\"), so they cannot be drawn from a seed; omit "
+              "--experts seed",
               options.run);
   if (options.experts_from_seed && is_library_file(model.init))
     bad_input(Code::export_unsupported,

@@ -25,9 +25,9 @@ constexpr std::size_t longest_name = 255;  // limit of file names on the support
 const std::vector<std::string> files_of_import = {"tokenizer.json", "checkpoints", "keys", "config.toml", "latest"};
 
 JsonObject read_config(const std::string& folder) {
-  if (!folder_exists(folder)) bad_input(Code::folder_not_found, "there is no folder {}", folder);
+  if (!folder_exists(folder)) bad_input(Code::folder_not_found, "folder {} not found", folder);
   const std::string path = folder + "/config.json";
-  if (!exists_path(path)) bad_input(Code::import_invalid, "{} is not an exported model: it has no config.json", folder);
+  if (!exists_path(path)) bad_input(Code::import_invalid, "{} is not an exported model: config.json not found", folder);
   const JsonObject config(parse_json(read_file(path), path), path);
   const auto kind = config.get<std::string>("model_type", "none");
   if (kind != "some")
@@ -52,7 +52,7 @@ class Weights {
     const std::string index = folder + "/model.safetensors.index.json";
     if (!exists_path(index)) {
       if (!exists_path(folder + "/model.safetensors"))
-        bad_input(Code::import_invalid, "{} has no model.safetensors", folder);
+        bad_input(Code::import_invalid, "{}: model.safetensors not found", folder);
       add("model.safetensors");
       return;
     }
@@ -63,7 +63,7 @@ class Weights {
     names.erase(std::unique(names.begin(), names.end()), names.end());
     for (const std::string& name : names) {
       if (!is_plain_name(name) || name.size() > longest_name)
-        bad_input(Code::import_invalid, "{}: \"{}\" is no name of a file beside it", index,
+        bad_input(Code::import_invalid, "{}: \"{}\" is not the name of a file in the same folder", index,
                   escaped(shortened(name, 80)));
       add(name);
     }
@@ -111,15 +111,14 @@ class Weights {
   void check_nothing_left() const {
     for (const auto& [name, file] : files_) {
       if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
-        bad_input(Code::tensor_unexpected, "{}: the tensor {} belongs to no part of this model", file->path(),
-                  escaped(shortened(name, 80)));
+        bad_input(Code::tensor_unexpected, "{}: unexpected tensor {}", file->path(), escaped(shortened(name, 80)));
     }
   }
 
  private:
   const SafetensorsFile& file_of(const std::string& name) const {
     const auto found = files_.find(name);
-    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", folder_, name);
+    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: tensor {} not found", folder_, name);
     return *found->second;
   }
   void add(const std::string& name) {
@@ -139,8 +138,7 @@ Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
   const std::string path = options.tokenizer.empty() ? options.folder + "/tokenizer.json" : options.tokenizer;
   if (!exists_path(path))
     bad_input(Code::tokenizer_unknown,
-              "{} has no tokenizer.json: say where it is with --tokenizer FILE (the exported folder had it)",
-              options.folder);
+              "{}: tokenizer.json not found; use --tokenizer FILE (the exported folder had it)", options.folder);
   const Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocab_size() != static_cast<std::size_t>(vocab))
     bad_input(Code::tokenizer_mismatch, "{} has {} tokens, the model knows {}: it is another model's", path,
@@ -154,7 +152,7 @@ void check_sizes(const JsonObject& config, const ModelConfig& model) {
       {"hidden_size", model.d_model}, {"num_hidden_layers", model.layers}, {"num_attention_heads", model.heads}};
   for (const auto& [name, wanted] : sizes) {
     if (config.has(name) && config.need<std::int64_t>(name) != wanted)
-      bad_input(Code::import_mismatch, "{}: {} is {} where its recipe makes {}", config.origin(), name,
+      bad_input(Code::import_mismatch, "{}: {} is {}, but its recipe requires {}", config.origin(), name,
                 config.need<std::int64_t>(name), wanted);
   }
 }
@@ -183,11 +181,11 @@ void check_experts(Weights& weights, const Model& model, const Layer& layer) {
     if (std::memcmp(stored.raw(), weights.rounded_as(name, matrix.compute).raw(), stored.bytes()) == 0) return;
     if (model.config().training == ExpertTraining::lora)
       bad_input(Code::library_mismatch,
-                "{}: {} is not what the recipe draws, and experts with a low-rank part have no place for their own",
-                weights.folder(), name);
+                "{}: {} differs from what the recipe draws, and experts with LoRA cannot be replaced", weights.folder(),
+                name);
     bad_input(Code::library_mismatch,
-              "{}: {} is not what the recipe draws (some.init, some.library_seed): where the experts have learnt, say "
-              "--trained-experts, and the run keeps them (some.training = \"full\"); otherwise it is damaged",
+              "{}: {} differs from what the recipe draws (some.init, some.library_seed); if the experts were trained, "
+              "use --trained-experts (sets some.training = \"full\"); otherwise the file is damaged",
               weights.folder(), name);
   };
   check("w1", layer.experts.w1);

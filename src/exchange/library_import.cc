@@ -58,7 +58,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
       for (const std::string& name : list_folder(path)) {
         if (name.ends_with(".safetensors")) out.push_back(path + "/" + name);
       }
-      if (out.size() == before) bad_input(Code::import_invalid, "{}: is no run and holds no safetensors file", path);
+      if (out.size() == before) bad_input(Code::import_invalid, "{}: is not a run and has no safetensors file", path);
     }
   }
   return out;
@@ -68,7 +68,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
 class OtherModel {
  public:
   explicit OtherModel(const std::vector<std::string>& paths) {
-    if (paths.empty()) bad_input(Code::argument_missing, "say which model: its safetensors files, or its folder");
+    if (paths.empty()) bad_input(Code::argument_missing, "no model; pass its safetensors files or its folder");
     for (const std::string& path : files_of(paths)) {
       const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
       for (const std::string& name : file->names()) {
@@ -84,7 +84,7 @@ class OtherModel {
   // Returns a matrix [out, in] in float32.
   Tensor matrix(const std::string& name, bool inputs_first) const {
     const auto found = files_.find(name);
-    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: there is no tensor {}", words_, name);
+    if (found == files_.end()) bad_input(Code::tensor_not_found, "{}: tensor {} not found", words_, name);
     const Tensor stored = found->second->load(name).to(DType::f32);
     if (stored.shape().rank() != 2)
       bad_input(Code::tensor_shape, "{}: {} has shape {}; must be a matrix", words_, name, stored.shape().text());
@@ -122,11 +122,11 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
     const Naming own{"own", pattern.substr(0, comma), pattern.substr(comma + 1), "", "", false};
     for (const std::string& one : {own.up, own.down}) {
       if (one.find("{}") == std::string::npos)
-        bad_input(Code::option_invalid, "{} {}: \"{}\" has no {{}} for the number of the block", "--pattern", pattern,
-                  one);
+        bad_input(Code::option_invalid, "{} {}: \"{}\" must contain {{}} for the number of the block", "--pattern",
+                  pattern, one);
     }
     if (!model.has(numbered(own.up, 0)))
-      bad_input(Code::tensor_not_found, "{}: there is no tensor {}", model.words(), numbered(own.up, 0));
+      bad_input(Code::tensor_not_found, "{}: tensor {} not found", model.words(), numbered(own.up, 0));
     return own;
   }
   bool known = pattern.empty();
@@ -135,16 +135,15 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
     if ((pattern.empty() || one.name == pattern) && model.has(numbered(one.up, 0))) return one;
   }
   if (!known)
-    bad_input(Code::option_invalid, "{} {}: say gpt2, pythia, some, or two names UP,DOWN with {{}} for the block",
+    bad_input(Code::option_invalid, "{} {}: must be gpt2, pythia, some, or two names UP,DOWN with {{}} for the block",
               "--pattern", pattern);
   if (model.is_gated())
-    bad_input(
-        Code::model_unsuitable,
-        "{}: its blocks are gated (gate_proj); experts here are two matrices with a GELU between, so a gate has no "
-        "place in them",
-        model.words());
+    bad_input(Code::model_unsuitable,
+              "{}: its blocks are gated (gate_proj), which experts here do not support: they are two matrices with a "
+              "GELU between",
+              model.words());
   bad_input(Code::import_invalid,
-            "{}: has no feed-forward blocks named as {} names them (it has {}); say them with --pattern UP,DOWN",
+            "{}: has no feed-forward blocks with the names of {} (it has {}); set them with --pattern UP,DOWN",
             model.words(), pattern.empty() ? "gpt2, pythia or some" : pattern, model.some_names());
 }
 

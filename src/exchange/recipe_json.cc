@@ -49,7 +49,7 @@ std::string toml_of(const nlohmann::json& value, const std::string& name, const 
       text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", toml_quote(key), toml_of(item, name, origin));
     return "{" + text + "}";
   }
-  bad_input(Code::json_type, "{}: {}: {} is no value of a setting", origin, name, describe(value));
+  bad_input(Code::json_type, "{}: {}: {} is not a value of a setting", origin, name, describe(value));
 }
 
 }  // namespace

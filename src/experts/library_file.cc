@@ -21,13 +21,14 @@ std::string tensor_name(int layer, LibraryMatrix matrix) {
 
 SafetensorsFile open_library(const std::string& path) {
   if (!file_exists(path))
-    bad_input(Code::file_not_found, "{} = \"file:{}\": there is no such file; 'some library import' makes one",
-              "some.init", path);
+    bad_input(Code::file_not_found, "{} = \"file:{}\": file not found; 'some library import' creates one", "some.init",
+              path);
   SafetensorsFile file = SafetensorsFile::open(path);
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != library_file_format)
     bad_input(Code::library_invalid,
-              "{} is no library of experts: 'some library import' makes one of a model's feed-forward blocks", path);
+              "{} is not an expert library; 'some library import' creates one from the feed-forward blocks of a model",
+              path);
   return file;
 }
 
@@ -58,11 +59,11 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
   const auto take = [&](LibraryMatrix matrix, std::int64_t rows, std::int64_t cols) {
     const std::string name = tensor_name(layer, matrix);
     if (!file.has(name))
-      bad_input(Code::library_mismatch, "{}: has no layer {}; model.layers must not be more than it holds", path,
-                layer);
+      bad_input(Code::library_mismatch,
+                "{}: layer {} not found; model.layers must not exceed the layers of the library", path, layer);
     const Shape shape = file.shape(name);
     if (file.dtype(name) != DType::f32 || shape.rank() != 3)
-      bad_input(Code::library_invalid, "{}: {} is no float32 [E, out, in]", path, name);
+      bad_input(Code::library_invalid, "{}: {} must be float32 [E, out, in]", path, name);
     if (shape[1] != rows || shape[2] != cols)
       bad_input(Code::library_mismatch, "{}: its experts are {} x {} where model.d_model and some.d_ffn make {} x {}",
                 path, shape[1], shape[2], rows, cols);
@@ -90,7 +91,7 @@ LibraryFile read_library_file(const std::string& path) {
   if (about.layers == 0 || !file.has(tensor_name(0, LibraryMatrix::w2)))
     bad_input(Code::library_invalid, "{}: holds no layer", path);
   const Shape shape = file.shape(tensor_name(0, LibraryMatrix::w1));
-  if (shape.rank() != 3) bad_input(Code::library_invalid, "{}: layers.0.w1 is no [E, f, d]", path);
+  if (shape.rank() != 3) bad_input(Code::library_invalid, "{}: layers.0.w1 must be [E, f, d]", path);
   about.experts = static_cast<int>(shape[0]);
   about.d_ffn = static_cast<int>(shape[1]);
   about.d_model = static_cast<int>(shape[2]);

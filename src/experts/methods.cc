@@ -79,11 +79,10 @@ std::vector<std::string> library_methods() {
 
 const LibraryMethod& check_library(const LibrarySpec& spec) {
   if (spec.experts < 1 || spec.d_model < 1 || spec.d_ffn < 1) {
-    bad_input(
-        Code::library_invalid,
-        "an expert library needs at least one expert, d_model >= 1 and d_ffn >= 1; asked for {} experts, d_model {}, "
-        "d_ffn {}",
-        spec.experts, spec.d_model, spec.d_ffn);
+    bad_input(Code::library_invalid,
+              "an expert library requires at least one expert, d_model >= 1 and d_ffn >= 1; got {} experts, d_model "
+              "{}, d_ffn {}",
+              spec.experts, spec.d_model, spec.d_ffn);
   }
   for (const LibraryMethod& one : methods) {
     if (spec.method == one.name) return one;

@@ -155,9 +155,9 @@ void check(const GenerateOptions& options) {
     bad_input(Code::option_invalid, "{} {}: say a share above 0 and at most 1", "--top-p", options.top_p);
   if (options.top_k < 0) bad_input(Code::option_invalid, "{} {}: say 0 (all tokens) or more", "--top-k", options.top_k);
   if (options.adapt_window < 0)
-    bad_input(Code::option_invalid, "{} {}: say at least 1", "--adapt-window", options.adapt_window);
+    bad_input(Code::option_invalid, "{} {}: must be >= 1", "--adapt-window", options.adapt_window);
   if (options.max_tokens < 1)
-    bad_input(Code::option_invalid, "{} {}: say at least 1", "--max-tokens", options.max_tokens);
+    bad_input(Code::option_invalid, "{} {}: must be >= 1", "--max-tokens", options.max_tokens);
 }
 
 std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const std::vector<std::string>& prompts,

@@ -34,9 +34,8 @@ void draw_keys(const RandomStream& stream, int experts, int query_size, T* out) 
 KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
                         const KeySettings& settings) {
   if (experts < 1 || query_size < 1)
-    bad_input(Code::shape_mismatch,
-              "a key store needs at least one expert and queries of at least one number; asked for {} and {}", experts,
-              query_size);
+    bad_input(Code::shape_mismatch, "a key store requires at least one expert and one query dimension; got {} and {}",
+              experts, query_size);
   const RandomStream stream = random_stream(seed, fmt::format("layers.{}.keys", layer));
   Tensor keys = Tensor::empty({experts, query_size}, ctx.master);
   if (ctx.master == DType::f64) {
@@ -131,7 +130,7 @@ void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targe
     }
     if ((needs.query_sums && !sums.query_sums) || (needs.together && !sums.together) ||
         (needs.sample && !sums.sample_priority))
-      failed(Code::internal, "these key sums were made without what a rule of the update needs");
+      failed(Code::internal, "these key sums lack a sum that a rule of the key update requires");
   }
 }
 

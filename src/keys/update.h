@@ -34,7 +34,7 @@ UpdatedLayer<T> open_update(Context& ctx, const LayerUpdate& update) {
   const Needs& needs = update.plan.needs;
   if ((needs.query_sums && !sums.query_sums) || (needs.together && !sums.together) ||
       (needs.sample && !sums.sample_priority))
-    failed(Code::internal, "these key sums were made without what a rule of the update needs");
+    failed(Code::internal, "these key sums lack a sum that a rule of the key update requires");
   UpdatedLayer<T> layer{};
   layer.plan = update.plan;
   layer.experts = state.keys.dim(0);

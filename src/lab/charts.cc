@@ -66,7 +66,7 @@ json lines(const std::string& x, const std::string& y) {
 Chart loss_chart(const RunGroup& group) {
   const RunHistory& run = group.first();
   const bool padded = run.recipe.data.count_pads;
-  json spec = lines("step", "nats a token");
+  json spec = lines("step", "nats/token");
   add_series(spec, "training", "train", train_points(run));
   add_series(spec, "validation", "valid", eval_points(run, [](const EvalPoint& e) { return e.headline; }));
   if (padded) add_series(spec, "real tokens", "real", eval_points(run, [](const EvalPoint& e) { return e.loss; }));
@@ -116,10 +116,9 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   const std::string meaning =
       entropy ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
               : "0: all experts used alike. 1: one expert does all.";
-  return {
-      group.id() + (entropy ? "-entropy" : "-gini"), entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
-      meaning + " Numbers at the right are layers, where there is room; pale lines are the first, dark ones the last.",
-      spec};
+  return {group.id() + (entropy ? "-entropy" : "-gini"),
+          entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
+          meaning + " Numbers at the right are layers; light lines are the first layers, dark lines the last.", spec};
 }
 
 namespace {
@@ -177,7 +176,7 @@ Chart comparison_chart(const std::string& id, const std::string& title, const st
 }
 
 Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_byte) {
-  json spec = lines("step", per_byte ? "bits a byte" : "nats a token");
+  json spec = lines("step", per_byte ? "bits per byte" : "nats/token");
   for (const RunHistory* run : runs) {
     add_series(spec, run->found.folder, "category",
                eval_points(*run, [&](const EvalPoint& e) { return per_byte ? e.bits_per_byte : e.loss; }));
@@ -186,9 +185,9 @@ Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_b
 }
 
 Chart overlaid_training(const std::vector<const RunHistory*>& runs) {
-  json spec = lines("step", "nats a token");
+  json spec = lines("step", "nats/token");
   for (const RunHistory* run : runs) add_series(spec, run->found.folder, "category", train_points(*run));
-  return {"training", "Training loss", "Means of neighbouring steps where there are many.", spec};
+  return {"training", "Training loss", "Many steps are averaged to neighboring means.", spec};
 }
 
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {

@@ -59,7 +59,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   Recipe recipe = scale_recipe(load_recipe(index.recipe_path(name), {}), options.scale);
   if (!options.train.empty() && !recipe.stages.empty())
     bad_input(Code::option_conflict,
-              "{}: its stages have texts of their own, --data would give one to all; say stage.1.data.train=FILE",
+              "{}: its stages have their own texts, which --data would replace by one; use stage.1.data.train=FILE",
               name);
   // Stages need different texts: each gets a separate built-in domain.
   for (std::size_t i = 0; options.builtin && i < recipe.stages.size(); ++i) {
@@ -105,9 +105,8 @@ void check_same_settings(const PlannedRun& run) {
   }
   if (!differing.empty()) {
     bad_input(Code::run_mismatch,
-              "{} holds a run with other settings (in brackets what is asked for now): {}; choose another folder with "
-              "--runs, or remove "
-              "this one",
+              "{} contains a run with other settings (requested values in brackets): {}; use another folder with "
+              "--runs, or remove this one",
               run.folder, differing);
   }
 }
@@ -231,7 +230,7 @@ class Doing {
       if (!team_.alone()) throw;
     } catch (const std::bad_alloc&) {
       const Error error = make_error(Fault::failure, Code::out_of_memory,
-                                     "out of memory; 'some info RECIPE' says how much a run needs");
+                                     "out of memory; 'some info RECIPE' shows how much a run needs");
       fail(error.what());
       give_up_alone(error);
     } catch (const Error& error) {
@@ -283,7 +282,7 @@ std::string name_of(Outcome outcome) {
 
 std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<std::string>& names,
                                   const LabOptions& options) {
-  if (names.empty()) bad_input(Code::argument_missing, "say which series or runs; 'some lab list' names them");
+  if (names.empty()) bad_input(Code::argument_missing, "no series or runs given; 'some lab list' lists them");
   if (options.seeds < 1) bad_input(Code::option_invalid, "{} {}: must be an integer >= 1", "--seeds", options.seeds);
   if (options.builtin && !options.train.empty())
     bad_input(Code::option_conflict, "{} and --data exclude one another", "--builtin");
@@ -291,11 +290,11 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
     bad_input(Code::option_needs_another, "{} requires --data", "--valid");
   for (const std::string& file : {options.train, options.valid}) {
     if (!file.empty() && !is_builtin(file) && !exists_path(file))
-      bad_input(Code::data_missing, "there is no text {}", file);
+      bad_input(Code::data_missing, "text {} not found", file);
   }
   for (const std::string& change : options.overrides) {
     if (change.starts_with("seed=") && options.seeds > 1)
-      bad_input(Code::option_conflict, "{}: --seeds counts on from the recipe's seed; give one of the two", change);
+      bad_input(Code::option_conflict, "{}: --seeds counts up from the seed of the recipe; use one of the two", change);
   }
   std::vector<PlannedRun> plan;
   for (const std::string& name : index.select(names)) {

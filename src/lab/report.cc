@@ -18,8 +18,8 @@ std::vector<RunListEntry> choose_runs(const SeriesIndex& index, const std::vecto
   if (names.empty()) {
     if (all.empty())
       bad_input(Code::run_not_found,
-                "there is no run in {}: 'some lab run NAME --runs {}' makes some, --runs names another folder", folder,
-                folder);
+                "no runs in {}; train some with 'some lab run NAME --runs {}', or use another folder with --runs",
+                folder, folder);
     return all;
   }
   std::vector<RunListEntry> chosen;
@@ -45,7 +45,7 @@ std::vector<RunListEntry> choose_runs(const SeriesIndex& index, const std::vecto
       continue;
     }
     if (!meant.empty())
-      bad_input(Code::run_not_found, "there is no run of {} in {}: 'some lab run {} --runs {}' makes it", name, folder,
+      bad_input(Code::run_not_found, "no run of {} in {}; train it with 'some lab run {} --runs {}'", name, folder,
                 name, folder);
     std::vector<std::string> known = recipes;
     for (const Series& series : index.series) known.push_back(series.name);

@@ -147,9 +147,9 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
                           duration(timing.seconds) + (run.last() != nullptr && timing.steps < run.last()->step
                                                           ? fmt::format(" (of {} steps)", timing.steps)
                                                           : "")});
-    table.rows.push_back({"real tokens a second", "–", grouped(timing.tokens / timing.seconds)});
+    table.rows.push_back({"real tokens per second", "–", grouped(timing.tokens / timing.seconds)});
     if (run.recipe.data.count_pads)
-      table.rows.push_back({"positions a second, padding with them", "–", grouped(timing.slots / timing.seconds)});
+      table.rows.push_back({"positions per second, padding with them", "–", grouped(timing.slots / timing.seconds)});
     table.rows.push_back(
         {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
     // The publications mention an A100; the line printed in their logs is printed for any newer GPU as well.

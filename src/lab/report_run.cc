@@ -36,7 +36,7 @@ std::string settings_in_short(const Recipe& recipe) {
     out += model.ffn == Ffn::dense ? fmt::format("a dense block of {}; ", model.dense_hidden())
                                    : std::string("no feed-forward block; ");
   }
-  out += fmt::format("vocabulary {}, {} stories, {} a step, {} epoch{}, learning rate {}.", recipe.data.vocab,
+  out += fmt::format("vocabulary {}, {} documents, {} per step, {} epoch{}, learning rate {}.", recipe.data.vocab,
                      recipe.data.train_documents > 0 ? fmt::to_string(recipe.data.train_documents) : "all",
                      recipe.train.batch * recipe.train.accumulate, recipe.train.epochs,
                      recipe.train.epochs == 1 ? "" : "s", recipe.train.lr);

@@ -51,7 +51,7 @@ std::optional<RunSamples> read_samples(const std::string& path, std::optional<st
   // The checksum is verified first: a damaged version or step must not be taken for another one.
   if (!stored.has("checksum"))
     log.warning(Code::checksum_missing,
-                "{} was written by an older version and has no checksum: damage in it would not be noticed", path);
+                "{} was written by an older version without a checksum, so damage cannot be detected", path);
   else if (checksum_of(stored.json()) != stored.need<std::string>("checksum"))
     bad_input(Code::samples_damaged, "{}: is damaged: its checksum is not the one that was written", path);
   if (stored.get<int>("version", 0) != version) return std::nullopt;

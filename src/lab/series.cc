@@ -51,7 +51,7 @@ Series read_series(const TomlNode& node, const std::string& origin) {
       for (const TomlNode& item : value.items) {
         const std::string name = name_of(item, key, fmt::format("{}:{}", origin, item.line));
         if (contains(series.recipes, name))
-          bad_input(Code::name_taken, "{}:{}: {}: \"{}\" stands twice in the series", origin, item.line, "recipes",
+          bad_input(Code::name_taken, "{}:{}: {}: \"{}\" is listed twice in the series", origin, item.line, "recipes",
                     name);
         series.recipes.push_back(name);
       }
@@ -108,11 +108,10 @@ std::vector<std::string> SeriesIndex::select(const std::vector<std::string>& nam
         if (one.ends_with("-" + name)) numbered += (numbered.empty() ? "" : " or ") + one;
       }
       if (!numbered.empty())
-        bad_input(Code::series_unknown,
-                  "there is no series or run named {}; did you mean {}? `some lab list all` names them all", name,
-                  numbered);
+        bad_input(Code::series_unknown, "series or run {} not found; did you mean {}? `some lab list all` lists all",
+                  name, numbered);
       const std::string near = misspelled_name(name, known);
-      bad_input(Code::series_unknown, "there is no series or run named {}; {}`some lab list all` names them all", name,
+      bad_input(Code::series_unknown, "series or run {} not found; {}`some lab list all` lists all", name,
                 near.empty() ? "" : fmt::format("did you mean {}? ", near));
     }
     for (const std::string& recipe : meant) {
@@ -139,7 +138,7 @@ SeriesIndex load_series_index(const std::string& path) {
         bad_input(Code::name_taken, "{}:{}: there are two series named {}", path, item.line, series.name);
       for (const std::string& recipe : series.recipes) {
         if (!exists_path(index.recipe_path(recipe))) {
-          bad_input(Code::recipe_not_found, "{}:{}: series {} names the recipe {}, but there is no file {}", path,
+          bad_input(Code::recipe_not_found, "{}:{}: series {} lists the recipe {}, but file {} was not found", path,
                     item.line, series.name, recipe, index.recipe_path(recipe));
         }
       }

@@ -236,7 +236,7 @@ std::string ReportTexts::fill(const std::string& text, const Substitutions& fill
     const std::string name = close == std::string::npos ? "" : text.substr(open + 1, close - open - 1);
     const auto filling = fillings.find(name);
     if (filling == fillings.end())
-      bad_input(Code::claims_invalid, "{}: nothing is known of {{{}}} in \"{}\"", origin, name, text);
+      bad_input(Code::claims_invalid, "{}: unknown placeholder {{{}}} in \"{}\"", origin, name, text);
     out += filling->second;
     at = close + 1;
   }

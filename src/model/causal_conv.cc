@@ -14,8 +14,7 @@ void CausalConv::check(const ModelConfig& config) {
   if (config.conv < 0 || config.conv > 64)
     bad_input(Code::setting_out_of_range, "{} = {}: must be an integer from 0 to 64", "model.conv", config.conv);
   if (config.conv > 0 && config.ffn == Ffn::none)
-    bad_input(Code::setting_conflict, "{} = {}: there is no feed-forward block to look back; must be 0", "model.conv",
-              config.conv);
+    bad_input(Code::setting_conflict, "{} = {}: must be 0 without a feed-forward block", "model.conv", config.conv);
 }
 
 void CausalConv::declare(Declaration& declare) {

@@ -44,16 +44,16 @@ void check_config(const ModelConfig& config) {
   const double outside = 2.0 * config.vocab * d + config.layers * (4 * d * d + 2 * config.dense_hidden() * d);
   constexpr double max_numbers = 1e16;
   if (outside > max_numbers)
-    bad_input(Code::setting_out_of_range, "{} = {}: makes a model of {:.1e} parameters", "model.d_model",
+    bad_input(Code::setting_out_of_range, "{} = {}: the model would have {:.1e} parameters", "model.d_model",
               config.d_model, outside);
   CausalConv::check(config);
   if (config.ffn != Ffn::some) return;
   const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
   if (library > max_numbers)
-    bad_input(Code::setting_out_of_range,
-              "{} = {}: makes a library of {:.1e} numbers with model.layers = {}, model.d_model = {} and "
-              "some.d_ffn = {}",
-              "some.experts", config.experts, library, config.layers, config.d_model, config.d_ffn);
+    bad_input(
+        Code::setting_out_of_range,
+        "{} = {}: the library would have {:.1e} weights with model.layers = {}, model.d_model = {} and some.d_ffn = {}",
+        "some.experts", config.experts, library, config.layers, config.d_model, config.d_ffn);
 
   at_least_one("some.experts", config.experts);
   at_least_one("some.d_ffn", config.d_ffn);

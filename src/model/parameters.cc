@@ -69,7 +69,7 @@ void ParameterStore::draw_initial_values(Context& ctx, std::uint64_t seed) {
 
 Param ParameterStore::param(const std::string& name) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) failed(Code::parameter_unknown, "the model has no parameter named {}", name);
+  if (found == index_.end()) failed(Code::parameter_unknown, "parameter {} not found in the model", name);
   const Entry& entry = entries_[found->second];
   Param param{view(value, entry), view(compute, entry), Tensor()};
   if (grad) param.grad = view(grad, entry);

@@ -66,10 +66,10 @@ class Reader {
       bad_input(Code::setting_syntax, "{}: must be KEY=VALUE, such as train.max_steps=100", place);
     const std::string name = text.substr(0, sign), value = text.substr(sign + 1);
     if (name == "base" || name == "published" || name.starts_with("published.")) {
-      bad_input(Code::setting_misplaced, "{}: {} can only stand in the file", place, name);
+      bad_input(Code::setting_misplaced, "{}: {} can only be set in the file", place, name);
     }
     if (name == "from" || name.starts_with("from."))
-      bad_input(Code::setting_misplaced, "{}: what a run begins from is said with --from RUN", place);
+      bad_input(Code::setting_misplaced, "{}: use --from RUN to start from the weights of a run", place);
     const auto [stage, own_name] = stage_in(name, place);
     const RecipeKey& key = known(own_name, place);
     TomlNode bare;
@@ -151,7 +151,7 @@ class Reader {
       bad_input(Code::setting_syntax, "{}: must be stage.NUMBER.KEY, such as stage.1.train.lr", place);
     const auto stage = static_cast<std::size_t>(std::stoul(number));
     if (stage < 1 || stage > recipe.stages.size())
-      bad_input(Code::stage_unknown, "{}: there is no stage {}; the recipe has {}", place, stage,
+      bad_input(Code::stage_unknown, "{}: stage {} not found; the recipe has {}", place, stage,
                 recipe.stages.empty() ? "no [[stage]]" : fmt::format("stages 1 to {}", recipe.stages.size()));
     return {stage - 1, name.substr(dot + 1)};
   }
@@ -197,8 +197,8 @@ class Reader {
     switch (key.role) {
       case SettingRole::model: refuse("decides what the weights are; it is the same in every stage"); break;
       case SettingRole::tokens: refuse("a run has one tokenizer, trained on the texts of all its stages"); break;
-      case SettingRole::run: refuse("belongs to the run as a whole, not to a stage"); break;
-      case SettingRole::machine: refuse("belongs to the machine, not to a stage"); break;
+      case SettingRole::run: refuse("applies to the whole run, not to a stage"); break;
+      case SettingRole::machine: refuse("applies to the machine, not to a stage"); break;
       case SettingRole::training_stage:
       case SettingRole::length:
       case SettingRole::habit: break;
@@ -248,7 +248,7 @@ class Reader {
       bad_input(Code::recipe_base_invalid, "{}: {}: more than {} recipes build on one another", place, "base",
                 deepest_base);
     if (!exists_path(path))
-      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": there is no file {}", place, "base",
+      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": file {} not found", place, "base",
                 shortened(base.text, 200), shortened(path, 400));
     read_text(read_file(path), path, chain);
   }
@@ -502,8 +502,8 @@ class Reader {
                 recipe.data.vocab);
     }
     if (recipe.data.valid.empty() && recipe.data.valid_share <= 0) {
-      bad_input(Code::setting_out_of_range,
-                "{} = 0: leaves nothing to validate on; give data.valid, or a share above 0", "data.valid_share");
+      bad_input(Code::setting_out_of_range, "{} = 0: leaves no validation text; set data.valid, or a share > 0",
+                "data.valid_share");
     }
     if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
       bad_input(Code::setting_out_of_range, "{} = {}: must not be more than train.max_steps = {}; lower it too",
@@ -583,8 +583,8 @@ Recipe load_recipe(const std::string& path, const std::vector<std::string>& over
   if (folder_exists(path))
     bad_input(Code::file_not_regular, "{}: is a folder; a recipe is a TOML file such as recipes/default.toml", path);
   if (!exists_path(path))
-    bad_input(Code::recipe_not_found,
-              "{}: there is no such recipe; a recipe is a TOML file such as recipes/default.toml", path);
+    bad_input(Code::recipe_not_found, "{}: recipe not found; a recipe is a TOML file such as recipes/default.toml",
+              path);
   return parse_recipe(read_file(path), path, overrides);
 }
 

@@ -173,7 +173,7 @@ const std::vector<RecipeTable>& recipe_tables() {
       {"some", "Experts, routing and the rules that move the keys. Unused where model.ffn is not \"some\"."},
       {"data", "The text and its tokens."},
       {"train", "The run."},
-      {"memory", "What is learnt in use, without a gradient: slots with a key and a token."},
+      {"memory", "Online memory, learned in use without gradients: slots with a key and tokens."},
   };
   return tables;
 }

@@ -76,7 +76,7 @@ TomlFault first_fault(std::string_view text) {
         break;
       default:
         if (static_cast<unsigned char>(c) >= 0x80)
-          return {line, "a character beyond ASCII may only stand in quotes or in a comment"};
+          return {line, "non-ASCII characters are only allowed in quotes or comments"};
         break;
     }
   }

@@ -13,8 +13,8 @@ namespace {
 
 std::string write_published(const Published& published) {
   std::string text =
-      "\n# What was reported of this run: only compared, never used. Lists have one number an epoch, nan where nothing "
-      "was reported.\n[published]\n";
+      "\n# Published numbers of this run, for comparison only. Lists have one number per epoch, nan if nothing was "
+      "reported.\n[published]\n";
   if (!published.source.empty()) text += fmt::format("source = {}\n", toml_quote(published.source));
   if (!published.note.empty()) text += fmt::format("note = {}\n", toml_quote(published.note));
   for (const std::string& name : published_scalars()) {

@@ -62,7 +62,7 @@ void load_into(const SafetensorsFile& file, const std::string& name, Tensor& tar
   const Tensor stored = file.load(name);
   if (stored.shape() != target.shape()) {
     bad_input(Code::checkpoint_mismatch,
-              "{}: {} has shape {} where this configuration needs {}; the checkpoint belongs to another recipe",
+              "{}: {} has shape {}, but this configuration requires {}; the checkpoint belongs to another recipe",
               file.path(), name, stored.shape().text(), target.shape().text());
   }
   target.copy_from(stored.dtype() == target.dtype() ? stored : stored.to(target.dtype()));
@@ -96,7 +96,7 @@ std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
 }
 
 CheckpointName find_checkpoint(const std::string& run_folder, const std::string& which) {
-  if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "there is no run folder {}", run_folder);
+  if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "run folder {} not found", run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
     bad_input(Code::checkpoint_not_found, "{} holds no checkpoint yet: train it first with 'some train --resume {}'",
@@ -112,14 +112,15 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
   } else if (const auto step = step_of(which.rfind("step-", 0) == 0 ? which : "step-" + which, "")) {
     wanted = *step;
   } else {
-    bad_input(Code::option_invalid, "{} {}: say latest, best or a step number", "--checkpoint", which);
+    bad_input(Code::option_invalid, "{} {}: must be latest, best or a step number", "--checkpoint", which);
   }
   for (const auto& one : all) {
     if (one.step == wanted) return one;
   }
   std::string steps;
   for (const auto& one : all) steps += fmt::format("{}{}", steps.empty() ? "" : ", ", one.step);
-  bad_input(Code::checkpoint_not_found, "{} has no checkpoint of step {}; there are: {}", run_folder, wanted, steps);
+  bad_input(Code::checkpoint_not_found, "{}: checkpoint of step {} not found; available: {}", run_folder, wanted,
+            steps);
 }
 
 NamedTensors model_tensors(Model& model) {
@@ -189,9 +190,9 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
               format_version);
   }
   if (!file.has_checksums()) {
-    model.context().log.warning(
-        Code::checksum_missing,
-        "{} was written by an older version and has no checksums: damage in it would not be noticed", file.path());
+    model.context().log.warning(Code::checksum_missing,
+                                "{} was written by an older version without checksums, so damage cannot be detected",
+                                file.path());
   }
   if (const std::string& stored = file.require_metadata("library_hash"); stored != hex(model.library_hash())) {
     bad_input(

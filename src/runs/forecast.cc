@@ -127,12 +127,11 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
 void check_memory(const Forecast& forecast) {
   if (forecast.fits()) return;
   const MemoryEstimate& memory = forecast.memory;
-  bad_input(
-      Code::memory_insufficient,
-      "the run needs {} of memory ({} for parameters and optimizer, {} for the frozen library, {} for activations) and "
-      "there are {}: make the model or train.batch smaller; 'some info' tells what a change brings",
-      gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(memory.activations),
-      gibibytes(forecast.memory_limit));
+  bad_input(Code::memory_insufficient,
+            "the run requires {} of memory ({} for parameters and optimizer, {} for the frozen library, {} for "
+            "activations), and {} are available; reduce the model or train.batch ('some info' shows the effect)",
+            gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library),
+            gibibytes(memory.activations), gibibytes(forecast.memory_limit));
 }
 
 void check_memory(const ModelConfig& config, const Context& ctx) {

@@ -46,8 +46,7 @@ std::size_t measured_layers(const Recipe& recipe) {
 
 void check_layers(const JsonObject& line, std::size_t found, const Recipe& recipe) {
   if (found == measured_layers(recipe)) return;
-  line.wrong("layers",
-             fmt::format("a list of {} layers, as many as the run's config.toml says", measured_layers(recipe)));
+  line.wrong("layers", fmt::format("a list of {} layers, as in the run's config.toml", measured_layers(recipe)));
 }
 
 TrainPoint train_point(const JsonObject& line, const Recipe& recipe) {

@@ -81,7 +81,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
     }
     const bool only_shorter = kept->starts_with(now);
     if (!only_shorter) write_file_atomic(path + ".replaced", now);
-    log.warning(Code::metrics_damaged, "{} was {}: it is put back as it was at the checkpoint{}", path,
+    log.warning(Code::metrics_damaged, "{} was {}; restored to its state at the checkpoint{}", path,
                 !there         ? "gone"
                 : only_shorter ? "shorter than at the checkpoint"
                                : "not what it was at the checkpoint",
@@ -95,7 +95,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
   }
   // Checkpoints of older versions have no copy: complete lines stay, anything after them is lost.
   const auto whole = static_cast<std::int64_t>(now.rfind('\n') + 1);
-  log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost, the run goes on with the lines that are left",
+  log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost; the run continues with the remaining lines",
               path, there ? "shorter than at the checkpoint" : "gone", bytes - whole);
   if (there) cut_file(path, whole);
   return whole;

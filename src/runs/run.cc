@@ -112,9 +112,9 @@ std::string computed_by(const Context& ctx) {
 Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes) {
   const RunPaths paths{folder};
   if (!folder_exists(folder))
-    bad_input(Code::run_not_found, "there is no run folder {}; 'some train RECIPE --out {}' makes one", folder, folder);
+    bad_input(Code::run_not_found, "run folder {} not found; 'some train RECIPE --out {}' creates one", folder, folder);
   if (!exists_path(paths.config()))
-    bad_input(Code::run_invalid, "{} is not a run folder: it has no config.toml", folder);
+    bad_input(Code::run_invalid, "{} is not a run folder: config.toml not found", folder);
   // The file contains every key. Runs older than data.long cut their documents.
   std::vector<std::string> overrides = changes;
   const TomlNode config = parse_toml(read_file(paths.config()), paths.config());

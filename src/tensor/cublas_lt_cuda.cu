@@ -32,7 +32,7 @@ template <typename Function>
 Function* find(const char* name) {
   static void* const library = open_library();
   if (void* const found = dlsym(library, name)) return reinterpret_cast<Function*>(found);
-  failed(Code::device_unusable, "{} has no function {}; install cuBLAS of CUDA {}.{}, or use --device cpu",
+  failed(Code::device_unusable, "function {1} not found in {0}; install cuBLAS of CUDA {2}.{3}, or use --device cpu",
          library_name, name, CUDART_VERSION / 1000, CUDART_VERSION / 10 % 100);
 }
 

@@ -22,7 +22,7 @@ void* cpu_allocate(std::size_t bytes) {
   const std::size_t alignment = bytes >= 2 * huge_page ? huge_page : small_alignment;
   const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
   void* data = rounded < bytes ? nullptr : std::aligned_alloc(alignment, rounded);
-  if (data == nullptr) failed(Code::out_of_memory, "no memory left: {} bytes were asked for", bytes);
+  if (data == nullptr) failed(Code::out_of_memory, "out of memory: {} bytes requested", bytes);
   if (alignment == huge_page) madvise(data, rounded, MADV_HUGEPAGE);  // only a hint: failure is harmless
   return data;
 }
@@ -93,7 +93,7 @@ namespace some::cuda {
 
 bool available() { return false; }
 std::string unavailable_reason_text() {
-  return "this build has no CUDA: configure it where nvcc is found, with -DSOME_CUDA=ON";
+  return "this build has no CUDA support; configure with nvcc and -DSOME_CUDA=ON";
 }
 std::string unusable_reason(int) { return unavailable_reason_text(); }
 

@@ -240,8 +240,7 @@ void* allocate(CudaState& state, std::size_t bytes) {
     cudaGetLastError();
     std::size_t free_bytes = 0, all_bytes = 0;
     cudaMemGetInfo(&free_bytes, &all_bytes);
-    failed(Code::out_of_memory,
-           "no GPU memory left: {} MiB were asked for, {} of {} MiB are free; use a smaller batch or model",
+    failed(Code::out_of_memory, "out of GPU memory: {} MiB requested, {} of {} MiB free; use a smaller batch or model",
            bytes >> 20, free_bytes >> 20, all_bytes >> 20);
   }
   SOME_CUDA_CHECK(status);

@@ -46,7 +46,7 @@ float half_to_float(std::uint16_t half) {
 const char* format_name(DType type) {
   for (const auto& [name, known] : type_names)
     if (known == type) return name;
-  failed(Code::type_unsupported, "safetensors has no name for the element type {}", name_of(type));
+  failed(Code::type_unsupported, "safetensors does not support the element type {}", name_of(type));
 }
 
 template <typename... Args>
@@ -75,7 +75,7 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
   };
   nlohmann::json header = parse_json(text, path + " is not a sound safetensors file: its header", watch);
   if (!header.is_object()) damaged(Code::safetensors_header, path, "its header is not a JSON object");
-  if (!twice.empty()) damaged(Code::safetensors_header, path, "the name {} stands in its header twice", shown(twice));
+  if (!twice.empty()) damaged(Code::safetensors_header, path, "the name {} occurs twice in its header", shown(twice));
   return header;
 }
 
@@ -157,12 +157,13 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   std::size_t covered = 0;
   for (const auto& [begin, end] : parts) {
     if (begin > covered)
-      damaged(Code::safetensors_layout, path, "bytes {} to {} of its data belong to no tensor", covered, begin);
+      damaged(Code::safetensors_layout, path, "bytes {} to {} of its data do not belong to any tensor", covered, begin);
     if (begin < covered) damaged(Code::safetensors_layout, path, "two tensors share byte {} of its data", begin);
     covered = end;
   }
   if (covered != data_size)
-    damaged(Code::safetensors_layout, path, "bytes {} to {} of its data belong to no tensor", covered, data_size);
+    damaged(Code::safetensors_layout, path, "bytes {} to {} of its data do not belong to any tensor", covered,
+            data_size);
   file.read_checksums(text);
   return file;
 }
@@ -174,14 +175,14 @@ void SafetensorsFile::read_checksums(std::string_view header) {
   if (own == metadata_.end() || list == metadata_.end() || own->second.size() != checksum_digits ||
       header.substr(0, before_checksum.size()) != before_checksum)
     damaged(Code::file_damaged, path_,
-            "its checksums are not as they were written; bring it back from a copy, or, if another program "
-            "changed it, leave `checksum` and `checksums` out of its metadata");
+            "its checksums do not match; restore it from a copy, or, if another program changed it, remove `checksum` "
+            "and `checksums` from its metadata");
   std::string zeroed(header);
   zeroed.replace(before_checksum.size(), checksum_digits, checksum_digits, '0');
   const std::string found = hex(checksum_of(zeroed.data(), zeroed.size()));
   if (found != own->second)
-    damaged(Code::file_damaged, path_, "its header has the checksum {} where {} was written: bring it back from a copy",
-            found, own->second);
+    damaged(Code::file_damaged, path_, "its header has the checksum {} instead of {}; restore it from a copy", found,
+            own->second);
   if (list->second.size() != entries_.size() * checksum_digits)
     damaged(Code::file_damaged, path_, "it has {} tensors and checksums for {}", entries_.size(),
             list->second.size() / checksum_digits);
@@ -200,8 +201,7 @@ void SafetensorsFile::read_checksums(std::string_view header) {
 const std::string& SafetensorsFile::require_metadata(const std::string& key) const {
   const auto found = metadata_.find(key);
   if (found == metadata_.end())
-    bad_input(Code::file_wrong_kind,
-              "{}: its metadata has no `{}`: it is not one of this program's files, or not of this kind", path_, key);
+    bad_input(Code::file_wrong_kind, "{}: its metadata has no `{}`, so it is not a file of this kind", path_, key);
   return found->second;
 }
 
@@ -216,7 +216,7 @@ namespace {
 template <typename Entries>
 const auto& entry_of(const Entries& entries, const std::string& name, const std::string& path) {
   const auto found = entries.find(name);
-  if (found == entries.end()) bad_input(Code::tensor_not_found, "{} has no tensor named {}", path, name);
+  if (found == entries.end()) bad_input(Code::tensor_not_found, "{}: tensor {} not found", path, name);
   return found->second;
 }
 
@@ -241,8 +241,8 @@ void SafetensorsFile::compare_checksum(const std::string& name, const Entry& ent
   const std::string found = hex(checksum_of(bytes, entry.end - entry.begin));
   if (found != entry.checksum)
     bad_input(Code::tensor_damaged,
-              "{}: the tensor {} is damaged: its checksum is {} where {} was written; bring the file back from a copy",
-              path_, name, found, entry.checksum);
+              "{}: tensor {} is damaged: its checksum is {} instead of {}; restore the file from a copy", path_, name,
+              found, entry.checksum);
 }
 
 Tensor SafetensorsFile::load(const std::string& name) const {

@@ -217,7 +217,7 @@ class Trainer {
     if (tokens_.size() > options_.vocab_size) {
       options_.log.warning(
           Code::vocabulary_size_missed,
-          "a vocabulary of {} tokens was asked for, but the special tokens and the alphabet alone are {}",
+          "vocabulary of {} tokens: the special tokens and the alphabet already take {}; use a larger vocabulary",
           options_.vocab_size, tokens_.size());
     }
   }
@@ -310,8 +310,7 @@ class Trainer {
       queue_formed();
     }
     if (tokens_.size() < options_.vocab_size) {
-      options_.log.warning(Code::vocabulary_size_missed,
-                           "a vocabulary of {} tokens was asked for, but the text has pairs for {} only",
+      options_.log.warning(Code::vocabulary_size_missed, "vocabulary of {} tokens: the text has pairs for only {}",
                            options_.vocab_size, tokens_.size());
     }
   }

@@ -117,7 +117,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     std::vector<std::string> found;
     add_files_in(path, found);
     if (found.empty())
-      bad_input(Code::folder_empty, "{}: the folder has no files in it; expected text files or .jsonl files", path);
+      bad_input(Code::folder_empty, "{}: the folder has no files; expected text files or .jsonl files", path);
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -130,8 +130,8 @@ struct CorpusReader::Impl {
   explicit Impl(CorpusOptions given) : options(std::move(given)), files(files_of(options.paths)) {
     if (!options.separator.empty() && is_blank(options.separator)) {
       bad_input(Code::setting_out_of_range,
-                "{} is blank: it is the line between two documents, such as <|endoftext|>; \"\" makes a file one "
-                "document, data.unit = \"paragraph\" parts it at blank lines",
+                "{} is blank; set the line between two documents, such as <|endoftext|>, or \"\" for one document per "
+                "file, or data.unit = \"paragraph\" to split at blank lines",
                 "data.separator");
     }
     if (options.separator.find_first_of("\r\n") != std::string::npos)
@@ -242,7 +242,7 @@ struct CorpusReader::Impl {
     }
     if (documents == 0) {
       const std::string name = options.paths.size() == 1 ? options.paths[0] : options.paths[0] + " and others";
-      bad_input(Code::text_empty, "{}: there is no text in it ({} empty documents)", name, empty_documents);
+      bad_input(Code::text_empty, "{}: contains no text ({} empty documents)", name, empty_documents);
     }
     return false;
   }

@@ -130,7 +130,7 @@ TokenId Tokenizer::Impl::special_id(std::string_view content) const {
   const auto found = ids.find(content);
   if (found == ids.end()) {
     bad_input(Code::tokenizer_invalid,
-              "the tokenizer's vocabulary has no {} token; models here need [UNK], [PAD] and [EOS]", content);
+              "the vocabulary of the tokenizer has no {} token; models require [UNK], [PAD] and [EOS]", content);
   }
   return found->second;
 }

@@ -338,7 +338,7 @@ Tokenizer Tokenizer::from_json(std::string_view text, std::string_view origin) {
 
 Tokenizer Tokenizer::load(const std::filesystem::path& path) {
   if (!exists_path(path.string()) || folder_exists(path.string())) {
-    bad_input(Code::file_not_found, "{}: there is no such file; expected a {}", path.string(), hugging_face);
+    bad_input(Code::file_not_found, "{}: file not found; expected a {}", path.string(), hugging_face);
   }
   return from_json(read_file(path.string()), path.string());
 }

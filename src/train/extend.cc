@@ -24,15 +24,13 @@ std::string without_stage(const std::string& name) {
 
 [[noreturn]] void refuse(const std::string& folder, const std::string& change, SettingRole role) {
   if (role == SettingRole::model || role == SettingRole::tokens)
-    bad_input(
-        Code::resume_refused,
-        "{}: decides what the weights of {} are or what its tokens mean: it needs a run of its own from the start",
-        change, folder);
-  bad_input(
-      Code::resume_refused,
-      "{0}: a resumed run keeps this setting (its length, what it looks at and writes, and the machine may change); a "
-      "new run can go on from its weights with another: some train --from {1} {0} --out NEW",
-      change, folder);
+    bad_input(Code::resume_refused,
+              "{}: determines the weights or tokens of {}, so it cannot change when resuming; start a new run", change,
+              folder);
+  bad_input(Code::resume_refused,
+            "{0}: a resumed run keeps this setting (only length, logging and machine settings may change); to change "
+            "it, start a new run from these weights: some train --from {1} {0} --out NEW",
+            change, folder);
 }
 
 bool decides_the_end(const std::string& name) {
@@ -77,8 +75,8 @@ void check_extended(const TrainingStage& last, const TrainConfig& before) {
   if (last.steps > then) return;
   if (last.steps < then)
     bad_input(Code::resume_refused,
-              "{} = {}, train.max_steps = {}: {} steps instead of {}; a resumed run can only become longer (a run "
-              "can be stopped with Ctrl-C at any time, and its checkpoints used)",
+              "{} = {}, train.max_steps = {}: {} steps instead of {}; a resumed run can only be extended (stop it at "
+              "any time with Ctrl-C and use its checkpoints)",
               "train.epochs", now.epochs, now.max_steps, last.steps, then);
   bad_input(Code::resume_refused, "the run does not become longer: it ends after {} steps as before, because of {}",
             then,
@@ -110,7 +108,7 @@ std::vector<std::string> explain_extension(const TrainingStage& last, const Trai
   const std::int64_t then = last.steps_for(before);
   std::vector<std::string> out;
   if (last.steps == then) return out;
-  out.push_back(fmt::format("{} becomes longer: {} steps instead of {}",
+  out.push_back(fmt::format("{} is extended: {} steps instead of {}",
                             last.title.empty() ? "the run" : "the stage " + last.title, last.steps, then));
   if (step <= 0) return out;
   std::string rate;
@@ -122,15 +120,15 @@ std::vector<std::string> explain_extension(const TrainingStage& last, const Trai
         "the learning rate goes from {:.2g}, where the cosine of {} steps had brought it, {} to {:.2g}, where that of "
         "{} steps is, and then down to 0: {}",
         was, then, is > was ? "up" : "on", is, last.steps,
-        is > 2 * was ? "the loss will rise at first; what comes out is not what one run of that length gives"
-                     : "nearly what one run of that length gives");
+        is > 2 * was ? "the loss will rise at first; the result differs from that of a single run of this length"
+                     : "close to a single run of this length");
   }
   const ModelConfig& model = recipe.model;
   if (model.topk_warmup > 0 || model.train_temp_end >= 0 || model.keys.beta_anneal != Anneal() ||
       model.keys.balance_anneal != Anneal())
     rate +=
-        "; what else is told as a share of the run (topk_warmup, train_temp_end, beta_anneal, balance_anneal) is "
-        "now one of the longer run";
+        "; settings that are fractions of the run (topk_warmup, train_temp_end, beta_anneal, balance_anneal) now refer "
+        "to the longer run";
   out.push_back(rate);
   return out;
 }

@@ -63,11 +63,10 @@ Recipe source_recipe(const FromOptions& options, const std::vector<std::string>&
 Source find_source(const InitializedFrom& named) {
   const Source found = find_source({named.run, std::to_string(named.step), named.optimizer});
   if (found.named.hash != named.hash)
-    bad_input(
-        Code::from_mismatch,
-        "{}: the checkpoint of step {} is not the one this run was started from (hash {} then, {} now): bring it back, "
-        "or start anew with --from into another --out",
-        named.run, named.step, named.hash, found.named.hash);
+    bad_input(Code::from_mismatch,
+              "{}: the checkpoint of step {} is not the one this run was started from (hash {} then, {} now); restore "
+              "it, or start a new run with --from and another --out",
+              named.run, named.step, named.hash, found.named.hash);
   return found;
 }
 
@@ -87,8 +86,8 @@ std::vector<std::string> check_source(const Recipe& recipe, const Source& source
     wrong += (wrong.empty() ? "" : ", ") + fault;
   if (!wrong.empty())
     bad_input(Code::from_mismatch,
-              "{} {}: its weights do not fit; what decides their shapes, the library and the tokens must be as it is "
-              "there (in brackets): {}",
+              "{} {}: its weights do not fit; settings of shapes, library and tokens must equal those of that run (in "
+              "brackets): {}",
               "--from", source.named.run, wrong);
   return different;
 }

@@ -73,8 +73,8 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
   if (together == 1) return std::nullopt;
   const ModelConfig& model = recipe.model;
   if (model.ffn != Ffn::some || !model.use_library)
-    return make_error(Fault::input, Code::setting_conflict,
-                      "{} = {}: there are no experts to share out with {}; must be 1", "train.expert_ranks", together,
+    return make_error(Fault::input, Code::setting_conflict, "{} = {}: must be 1 without experts ({})",
+                      "train.expert_ranks", together,
                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
   if (together > model.experts)
     return make_error(Fault::input, Code::ranks_uneven,
@@ -100,11 +100,10 @@ std::optional<Error> rank_shares_error(int ranks, const Recipe& recipe) {
     int fewer = std::min(ranks, batches), more = ranks;
     while (!Mesh{fewer}.every_rank_has_work(batches)) --fewer;
     while (more < batches) more *= 2;  // equal blocks
-    return make_error(
-        Fault::input, Code::ranks_uneven,
-        "{} = {} gives a step too few micro-batches for {} ranks, each of which takes a block of a power "
-        "of two: say train.accumulate={} (with a smaller train.batch the step stays as large), or start {} rank{}",
-        "train.accumulate", batches, ranks, more, fewer, fewer == 1 ? "" : "s");
+    return make_error(Fault::input, Code::ranks_uneven,
+                      "{} = {}: too few micro-batches per step for {} ranks, each of which takes a power of two of "
+                      "them; set train.accumulate={} (and a smaller train.batch for the same step), or start {} rank{}",
+                      "train.accumulate", batches, ranks, more, fewer, fewer == 1 ? "" : "s");
   }
   return std::nullopt;
 }

@@ -97,7 +97,7 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
 Memory open_memory_for_update(OpenedRun& run, const std::string& path) {
   if (precision_of(path) == Precision::f64 && run.ctx->master != DType::f64)
     bad_input(Code::memory_settings,
-              "{} was learnt in f64, and learning on in less would round all that it knows: say --precision f64", path);
+              "{} was built in f64, and a lower precision would round its contents; use --precision f64", path);
   return open_memory(run, path);
 }
 

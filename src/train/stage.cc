@@ -14,10 +14,10 @@ void check_enough_text(std::int64_t sequences, const Recipe& recipe) {
   if (sequences / train.batch / train.accumulate > 0) return;
   const bool cut = recipe.data.long_documents == LongDocuments::cut;
   bad_input(Code::data_too_few,
-            "{} gives {} sequences of at most model.seq_len = {} tokens, fewer than one step needs (train.batch {} x "
-            "train.accumulate {}): lower train.batch{}, or bring more text",
+            "{} has {} sequences of at most model.seq_len = {} tokens, fewer than one step requires (train.batch {} x "
+            "train.accumulate {}); lower train.batch{}, or use more text",
             "data.train", sequences, recipe.model.seq_len, train.batch, train.accumulate,
-            cut ? ", say data.long = \"split\" so that long documents give several" : " or model.seq_len");
+            cut ? ", set data.long = \"split\" so that long documents become several" : " or model.seq_len");
 }
 
 TrainingStage make_course(const Host& host, const Recipe& recipe, const std::string& title, const Corpora& corpora) {

@@ -28,8 +28,8 @@ void refuse_a_second_run(const RunPaths& paths) {
               "{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
   // The recipe is written before checkpoints and metrics.
   if (!list_checkpoints(paths.folder).empty() || exists_path(paths.metrics()))
-    bad_input(Code::run_exists,
-              "{} holds checkpoints or metrics of a run whose config.toml is gone: choose another --out", paths.folder);
+    bad_input(Code::run_exists, "{} contains checkpoints or metrics of a run without config.toml; use another --out",
+              paths.folder);
 }
 
 std::string steps_of(const std::vector<CheckpointName>& checkpoints) {
@@ -51,24 +51,20 @@ std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::
   const auto latest = marked_latest(folder);
   if (all.empty()) {
     if (run_is_finished(folder))
-      bad_input(
-          Code::run_finished,
-          "{} is finished and its checkpoints were removed: there is nothing to go on from; train into another folder "
-          "with --out",
-          folder);
+      bad_input(Code::run_finished,
+                "{} is finished, and its checkpoints were removed, so it cannot be resumed; use another --out", folder);
     if (latest)
       bad_input(Code::checkpoint_not_found,
-                "{0}/checkpoints is empty, but the run had saved step {1}: bring the checkpoints back (is a disk not "
-                "mounted?), or train into another folder with --out",
+                "{0}/checkpoints is empty, but the run had saved step {1}; restore the checkpoints (is a disk not "
+                "mounted?), or use another --out",
                 folder, *latest);
     return std::nullopt;
   }
   if (latest && *latest > all.back().step)
-    bad_input(
-        Code::checkpoint_not_found,
-        "{0}: the checkpoint of step {1}, its last one, is gone: bring it back, or go back to step {2} with 'some "
-        "train --resume {0} --from-step {2}'",
-        folder, *latest, all.back().step);
+    bad_input(Code::checkpoint_not_found,
+              "{0}: its latest checkpoint, step {1}, is missing; restore it, or resume from step {2} with 'some train "
+              "--resume {0} --from-step {2}'",
+              folder, *latest, all.back().step);
   return all.back();
 }
 
@@ -80,8 +76,8 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   Recipe recipe = asked;
   if (recipe.from && !from)
     bad_input(Code::from_mismatch,
-              "{} tells of a run that began from {}: begin likewise with --from, or take [from] out of the file",
-              recipe.name, recipe.from->text());
+              "{} is of a run started from {}; start with --from too, or remove [from] from the file", recipe.name,
+              recipe.from->text());
   const Group& group = hooks.group;
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
   check_rank_shares(group.size(), recipe);
@@ -251,14 +247,15 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
     // A checkpoint contains the key state required by the rules of its stage.
     state_ = train_state_from(read_checkpoint_state(checkpoint), checkpoint.folder);
     if (state_.stages != now.stages)
-      bad_input(Code::run_mismatch, "{} was written in a run of {} stages, {} has {}: bring the same [[stage]] back",
+      bad_input(Code::run_mismatch,
+                "{} was written by a run with {} stages, but {} has {}; restore the same [[stage]] tables",
                 checkpoint.folder, state_.stages, paths_.config(), now.stages);
     enter_stage();
     load_checkpoint(checkpoint, *model_, true);
     kept = read_checkpoint_metrics(checkpoint);
     if (kept && !state_.metrics_checksum.empty() &&
         hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {
-      ctx_->log.warning(Code::metrics_damaged, "{}/metrics.jsonl is damaged: {} is left as it is", checkpoint.folder,
+      ctx_->log.warning(Code::metrics_damaged, "{}/metrics.jsonl is damaged; {} is unchanged", checkpoint.folder,
                         paths_.metrics());
       kept.reset();
     }
@@ -271,11 +268,10 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
                             error.what(), paths_.folder, earlier.back().step));
   }
   if (state_.data_hash != text_hash()) {
-    bad_input(
-        Code::run_mismatch,
-        "{}: the training text or tokenizer is not the one this run was started with (hash {} then, {} now); bring the "
-        "same data back",
-        paths_.folder, hex(state_.data_hash), hex(text_hash()));
+    bad_input(Code::run_mismatch,
+              "{}: the training text or tokenizer differs from that at the start of this run (hash {} then, {} now); "
+              "restore the same data",
+              paths_.folder, hex(state_.data_hash), hex(text_hash()));
   }
   compare_with_checkpoint(now, written);
   // A finished run that receives more steps or more patience is no longer finished.
@@ -319,7 +315,7 @@ void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std:
   }
   if (!changes.empty())
     ctx_->log.warning(Code::run_settings_changed,
-                      "{} was changed since step {}: {}; the run goes on with the new settings", paths_.config(),
+                      "{} was changed since step {}: {}; the run continues with the new settings", paths_.config(),
                       state_.step, changes);
   if (!state_.computed_by.empty() && state_.computed_by != now.computed_by)
     ctx_->log.warning(

@@ -146,7 +146,7 @@ double Trainer::gradient_norm() {
 }
 
 void Trainer::step() {
-  if (state_.finished) failed(Code::run_finished, "{} is finished: there is no step to make", paths_.folder);
+  if (state_.finished) failed(Code::run_finished, "{} is finished: no steps are left", paths_.folder);
   if (state_.stage_is_over()) enter_next_stage();
   const TrainConfig& train = recipe().train;
   const std::int64_t step = state_.step, own = state_.step_in_stage();
@@ -262,8 +262,7 @@ const EvaluationReport& Trainer::evaluate() {
 void Trainer::save() {
   flush();
   if (saved_at_ == state_.step) return;
-  if (!all_finite(*model_))
-    stop_not_finite(fmt::format("the parameters are no finite numbers any more after step {}", state_.step));
+  if (!all_finite(*model_)) stop_not_finite(fmt::format("the parameters are not finite after step {}", state_.step));
   group().all_or_none([&] {
     if (group().root()) write_checkpoint();
   });
@@ -332,7 +331,7 @@ void Trainer::stop_not_finite(const std::string& what) {
         "{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
         what,
         good ? fmt::format("The last good checkpoint is {}.", good->folder)
-             : std::string("There is no good checkpoint yet."));
+             : std::string("No usable checkpoint exists yet."));
   }
   group().broadcast(message);
   throw CollectiveError(Fault::failure, Code::loss_not_finite, message, {fmt::to_string(state_.step)});

@@ -72,7 +72,7 @@ Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::
 
 BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
                         const std::function<void(int, int)>& progress) {
-  if (options.steps < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--steps", options.steps);
+  if (options.steps < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--steps", options.steps);
   std::shared_ptr<Context> shared = recipe_context(recipe.train, make_host(recipe.train.threads, {}, options.group));
   Context& ctx = *shared;
   BenchResult out;

@@ -38,8 +38,7 @@ const Comparison* VerifyReport::worst() const {
 std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
   std::vector<std::string> out;
   for (const std::string& path : paths) {
-    if (!exists_path(path))
-      bad_input(Code::file_not_found, "there is no file or folder {}; see whether the path is written right", path);
+    if (!exists_path(path)) bad_input(Code::file_not_found, "file or folder {} not found; check the path", path);
     if (!folder_exists(path)) {
       out.push_back(path);
       continue;
@@ -194,7 +193,7 @@ void Case::check_all_were_compared() const {
         std::any_of(report_.comparisons.begin(), report_.comparisons.end(),
                     [&](const Comparison& one) { return one.name == name.substr(std::strlen("expect.")); });
     if (!compared)
-      bad_input(Code::fixture_invalid, "{}: {} is nothing that this case of kind {} gives", report_.file,
+      bad_input(Code::fixture_invalid, "{}: {} is not a result of this case of kind {}", report_.file,
                 shortened(name, 80), report_.kind);
   }
 }
@@ -354,7 +353,7 @@ void Case::model() {
           std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
     if (batch.predicted == 0)
-      bad_input(Code::fixture_invalid, "{}: tokens has nothing to predict in step {}", report_.file, step);
+      bad_input(Code::fixture_invalid, "{}: tokens have nothing to predict in step {}", report_.file, step);
     // Scatters unpadded rows of results to the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
@@ -450,7 +449,7 @@ void Case::memory() {
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
   if (windows == 0)
-    bad_input(Code::fixture_invalid, "{}: there is no window.0.states: a memory reads at least one window",
+    bad_input(Code::fixture_invalid, "{}: window.0.states not found; a memory fixture has at least one window",
               report_.file);
   const std::int64_t d = fixture_.shape("mean", 1)[0];
   // rejects sizes that do not match the file

@@ -155,7 +155,7 @@ TEST(Adapt, ThePictureShowsBothLossesAndTheGain) {
     }
     const std::string both = plot_adaptation(report);
     EXPECT_EQ(xml_problem(both), "") << windows;
-    for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats a token)"})
+    for (const char* words : {"frozen keys", "learning keys", "tokens read", "gain (nats/token)"})
       EXPECT_NE(both.find(words), std::string::npos) << words;
     AdaptReport only = report;
     only.active.reset();

@@ -393,7 +393,7 @@ def elastic(ranks, options):
                     continue
                 # In the first case mpirun ends the other ranks, and they may still come to say the same of themselves.
                 saved = len(re.findall(r"stopped at step \d+ and saved", said))
-                if saved > 1 or (saved == 0 and "stopped while the text was read" not in said):
+                if saved > 1 or (saved == 0 and "stopped while reading the text" not in said):
                     raise Failure(f"{acts[-1]}: the run was not saved once:\n{said}")
         ranks.run(ranks.words(1, "train", "--resume", run))
         ranks.expect_same("elastic/whole", run)

@@ -297,7 +297,7 @@ try {
   assert.equal(await page.evaluate(() => window.somePage.views[0].views.ask.sides[0].trace.data.top_k), strongest.k);
   await other2.getByLabel('experts a token').fill('99');
   await form.getByRole('button', { name: 'Ask' }).click();
-  await statusOf(1).filter({ hasText: 'there are 8 experts' }).waitFor();
+  await statusOf(1).filter({ hasText: 'must not exceed the number of experts, 8' }).waitFor();
   await other2.getByLabel('experts a token').fill('');
   await form.getByRole('button', { name: 'Ask' }).click();
   await statusOf(1)

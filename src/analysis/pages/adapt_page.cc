@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr std::size_t max_points = 160;  // more could not be distinguished
 
 std::string loss_text(double loss, double bits_per_byte) {
-  return fmt::format("{:.4f} nats ({:.4f} bits a byte)", loss, bits_per_byte);
+  return fmt::format("{:.4f} nats ({:.4f} bits per byte)", loss, bits_per_byte);
 }
 std::string loss_text(const Evaluation& measured) { return loss_text(measured.loss, measured.bits_per_byte); }
 std::string loss_text(const StreamReading& reading) {
@@ -39,14 +39,14 @@ void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool l
   document.chart({"loss",
                   "Loss over the stream",
                   "Every token is predicted before the keys learn from it.",
-                  {{"kind", "lines"}, {"x", {{"name", x}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+                  {{"kind", "lines"}, {"x", {{"name", x}}}, {"y", {{"name", "nats/token"}}}, {"series", series}}});
   if (learnt) {
     document.chart({"gain",
                     "Gain of learning",
                     "Loss of the frozen keys less loss of the learning ones: above zero learning helps.",
                     {{"kind", "lines"},
                      {"x", {{"name", x}}},
-                     {"y", {{"name", "nats a token"}}},
+                     {"y", {{"name", "nats/token"}}},
                      {"series",
                       {{{"name", "gain"}, {"role", "active"}, {"points", gain}},
                        {{"name", "no gain"}, {"role", "nothing"}, {"points", nothing}}}}}});
@@ -108,12 +108,12 @@ std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
     document.paragraph(
         Text("Against the frozen twin the learning keys ")
             .strong(gain_text(report.gain_on_stream()))
-            .add(" nats a token over the stream; on the held-out part of the new text they ")
+            .add(" nats/token over the stream; on the held-out part of the new text they ")
             .strong(gain_text(report.gain_on_new()))
             .add(fmt::format(", and on the original text they {} {:.4f}.", report.forgotten() > 0 ? "forgot" : "gained",
                              std::abs(report.forgotten()))));
   } else {
-    document.paragraph("The keys stayed as they were: this is the frozen twin alone.");
+    document.paragraph("The keys are frozen: only the frozen control was run.");
   }
   document.paragraph(fmt::format(
       "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",

@@ -71,7 +71,7 @@ std::string plot_adaptation(const AdaptReport& report) {
     for (const auto& [at_x, at_y] : line_of(spans, x, y, value)) svg.circle(at_x, at_y, 3, colour, "#ffffff");
   };
   const Axis loss = around(low, high, middle, top);
-  draw_axes(svg, x, loss, "tokens read", "loss (nats a token)");
+  draw_axes(svg, x, loss, "tokens read", "loss (nats/token)");
   curve(
       loss, [](const StreamSpan& s) { return s.frozen; }, frozen_colour);
   svg.line(left, 82, left + 28, 82, frozen_colour, 3);
@@ -84,7 +84,7 @@ std::string plot_adaptation(const AdaptReport& report) {
   const Axis gain = around(least, most, bottom, lower);
   svg.text(left, lower - 14, "Gain of learning: loss of the frozen keys less loss of the learning ones",
            {.bold = true});
-  draw_axes(svg, x, gain, "tokens read", "gain (nats a token)");
+  draw_axes(svg, x, gain, "tokens read", "gain (nats/token)");
   svg.line(left, gain.at(0), right, gain.at(0), "#444444", 1.2, "5 4");
   curve(
       gain, [](const StreamSpan& s) { return s.frozen - s.active; }, active_colour);

@@ -61,8 +61,9 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
   header.facts.emplace_back("stream", fmt::format("{} tokens in windows of {}", report.tokens, report.window));
   Document document(std::move(header));
   document.paragraph(
-      "Every token is predicted before anything is learnt from it. Gain is against the frozen model on the same "
-      "stream; forgotten is what the run's own validation text costs more afterwards. In nats a token.");
+      "Every token is predicted before the methods learn from it. Gain: loss of the frozen model minus loss of the "
+      "method, on the same stream. Forgetting: increase of the loss on the validation text of the run afterwards. All "
+      "in nats/token.");
   Table table{"methods",
               "Ways of learning in use",
               {{"way", "", false},
@@ -91,7 +92,7 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
       {"loss",
        "Loss over the stream",
        "",
-       {{"kind", "lines"}, {"x", {{"name", "tokens read"}}}, {"y", {{"name", "nats a token"}}}, {"series", series}}});
+       {{"kind", "lines"}, {"x", {{"name", "tokens read"}}}, {"y", {{"name", "nats/token"}}}, {"series", series}}});
   return write_html(document);
 }
 

@@ -80,9 +80,9 @@ std::string meaning(const InspectReport& report) {
       report.layers.empty() ? 0 : report.layers[0].measures.validation->choices.sampled, report.top_k);
   for (const InspectedLayer& layer : report.layers) {
     if (layer.usage_of_data)
-      text +=
-          fmt::format(" The keys of layer {} do not learn and count nothing: its usage is that of the stories read.",
-                      layer.measures.layer);
+      text += fmt::format(
+          " The keys of layer {} are frozen and count no usage, so the usage shown is that of the evaluated documents.",
+          layer.measures.layer);
   }
   return text;
 }
@@ -110,7 +110,7 @@ void add_layer(Document& document, Threads& threads, const InspectReport& report
 std::string inspect_page(const InspectReport& report, const OpenedRun& run) {
   Header header = run_header("Inspection", run);
   header.facts.emplace_back(
-      "loss", fmt::format("{:.4f} nats a token, {:.4f} bits a byte over {} stories of {}", report.evaluation.loss,
+      "loss", fmt::format("{:.4f} nats/token, {:.4f} bits per byte over {} documents of {}", report.evaluation.loss,
                           report.evaluation.bits_per_byte, report.evaluation.documents, report.data));
   Document document(std::move(header));
   document.heading(2, "all", "All layers");

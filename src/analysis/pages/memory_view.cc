@@ -130,8 +130,7 @@ std::int64_t text_named(const Memory& memory, const std::string& name) {
   // Merging can create duplicate names. A request for a duplicate name must not act on only one of them.
   if (named.size() > 1)
     bad_input(Code::memory_text_unknown,
-              "{} texts of the memory have the name {}: say which by its number, as 'some memory show' lists them",
-              named.size(), name);
+              "{} texts of the memory are named {}; use the number that 'some memory show' lists", named.size(), name);
   if (named.size() == 1) return named[0];
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);

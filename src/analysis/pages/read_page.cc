@@ -62,10 +62,10 @@ void add_curves(Document& document, const ReadReport& report) {
   document.begin_side_by_side();
   document.chart({"loss",
                   "Loss while reading",
-                  "Every token is predicted before it is learnt from.",
+                  "Every token is predicted before the memory learns from it.",
                   {{"kind", "lines"},
                    {"x", {{"name", "tokens read"}}},
-                   {"y", {{"name", "nats a token"}}},
+                   {"y", {{"name", "nats/token"}}},
                    {"series",
                     {{{"name", "the model alone"}, {"role", "frozen"}, {"points", frozen}},
                      {{"name", "with its memory"}, {"role", "active"}, {"points", mixed}}}}}});
@@ -74,8 +74,8 @@ void add_curves(Document& document, const ReadReport& report) {
                   report.memory && report.memory->settings.inherit
                       ? "A token found in a slot moves its key; another is born in the slot used least, which leaves "
                         "what it held to the nearest."
-                      : "A token found in a slot moves its key; another is born in the slot used least, whose old "
-                        "content is lost where there was any.",
+                      : "A token that matches a slot moves the key of that slot. Any other token is inserted into the "
+                        "least used slot, which evicts its previous content.",
                   {{"kind", "lines"},
                    {"x", {{"name", "tokens read"}}},
                    {"y", {{"name", "share of the tokens"}}},
@@ -157,13 +157,13 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
             report.memory->settings.parts > 1 ? fmt::format(", in {} parts", report.memory->settings.parts) : ""));
   Document document(std::move(header));
   if (!report.memory) {
-    document.paragraph("The model read alone: there is no memory to show.");
+    document.paragraph("Only the model was run; there is no memory to show.");
     return write_html(document);
   }
   const double gain = per_token(all.frozen - all.mixed, all.tokens);
-  Text told = Text("The model alone reads the text at ")
+  Text told = Text("Loss of the model without memory: ")
                   .strong(fmt::format("{:.4f}", per_token(all.frozen, all.tokens)))
-                  .add(" nats a token, with its memory at ")
+                  .add(" nats/token; with memory: ")
                   .strong(fmt::format("{:.4f}", per_token(all.mixed, all.tokens)))
                   .add(fmt::format(": {} {:.4f}.", gain >= 0 ? "gained" : "lost", std::abs(gain)));
   if (report.original) {
@@ -182,7 +182,7 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
           "passage it was born in.";
       if (kept.memory->settings.parts > 1)
         how +=
-            " The store is in parts, and one that divides gives its slots other numbers: a slot that seems to be born "
+            " The store has partitions. A partition that is split renumbers its slots, so a slot that looks inserted "
             "may have moved.";
       document.paragraph(how);
       document.view({"store-map", "store", std::move(view)});

@@ -66,7 +66,7 @@ py::object to_python(const nlohmann::json& value) {
     }
     case Kind::binary: break;
   }
-  failed(Code::internal, "a value that Python has no name for");
+  failed(Code::internal, "a value of a type that Python cannot represent");
 }
 
 nlohmann::json to_json(py::handle value, const std::string& what) {

@@ -17,7 +17,7 @@ void add_errors(py::module_& module) {
   error = PyErr_NewExceptionWithDoc("some.Error", "What went wrong in the library, in one line.", PyExc_RuntimeError,
                                     nullptr);
   const py::tuple bases = py::make_tuple(py::handle(error), py::handle(PyExc_ValueError));
-  input = PyErr_NewExceptionWithDoc("some.InputError", "Something the caller can set right; says what would be right.",
+  input = PyErr_NewExceptionWithDoc("some.InputError", "Error that the caller can correct; the message says how.",
                                     bases.ptr(), nullptr);
   if (error == nullptr || input == nullptr) throw py::error_already_set();
   py::handle(error).attr("code") = std::string(name_of(Code::system_failed));  // for system errors
@@ -63,7 +63,7 @@ py::list runs(const std::string& folder) {
 py::object export_run(const py::object& run, const py::object& out, const std::string& checkpoint,
                       const std::string& experts, double shard_gigabytes, const std::vector<std::string>& controls) {
   if (experts != "stored" && experts != "seed")
-    bad_input(Code::option_invalid, "{} = \"{}\": say \"stored\" or \"seed\"", "experts", experts);
+    bad_input(Code::option_invalid, "{} = \"{}\": must be \"stored\" or \"seed\"", "experts", experts);
   ExportOptions options;
   options.run = to_path(run);
   options.out = to_path(out);

@@ -67,7 +67,7 @@ MemoryOverrides choices_from(const py::dict& settings) {
     if (found == std::end(memory_settings)) {
       std::string known;
       for (const MemorySetting& one : memory_settings) known += (known.empty() ? "" : ", ") + std::string(one.name);
-      bad_input(Code::setting_unknown, "read: there is no setting {}; known are {}", name, known);
+      bad_input(Code::setting_unknown, "read: unknown setting {}; known settings: {}", name, known);
     }
     found->set(choices, value);
   }
@@ -272,7 +272,7 @@ void add_run(py::module_& module) {
            "Goes on from a prompt, or from each of several: {prompt, text, tokens, stopped}. on_token is called with "
            "{prompt, token, text} as they come.")
       .def("evaluate", &Run::evaluate, arg("data") = "", arg("max_documents") = 0, arg("memory") = py::none(),
-           "Loss, perplexity, bits a byte and the measures of every layer, as `some eval --json` has them.")
+           "Returns loss, perplexity, bits per byte and the measures of every layer, as in `some eval --json`.")
       .def("trace", &Run::trace, arg("text"), arg("layers") = py::none(),
            "Which experts saw which token, as `some trace --json` has it; of a text or of ids.")
       .def("measures", &Run::inspect, arg("data") = "", arg("max_documents") = 200,
@@ -284,7 +284,7 @@ void add_run(py::module_& module) {
       .def("keys", &Run::keys, arg("layer"), "The keys of a layer, [experts, query size].")
       .def("usage", &Run::usage, arg("layer"), "How much each expert of a layer is used, [experts].")
       .def("experts", &Run::experts, arg("layer"),
-           "The experts' matrices (w1, w2) of a layer; None where there is none.")
+           "Returns the expert matrices (w1, w2) of a layer; None if the layer has none.")
       .def("tensors", &Run::tensors, "Every parameter and key store by its name in checkpoints, as copies.");
   // `some.open` is an alias of the class.
   module.attr("open") = module.attr("Run");

@@ -36,7 +36,7 @@ class PyTrainer {
  private:
   Trainer& open() {
     if (!trainer_)
-      bad_input(Code::run_finished, "this trainer was closed: some.Trainer.resume(FOLDER) goes on with the run");
+      bad_input(Code::run_finished, "this trainer was closed; some.Trainer.resume(FOLDER) resumes the run");
     return *trainer_;
   }
   template <typename Body>

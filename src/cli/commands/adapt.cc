@@ -38,7 +38,7 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.html.empty()) write_file_atomic(options.html, adapt_methods_page(report, run));
   if (options.json) return print_json(to_json(report));
   fmt::print(
-      "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before it is learnt from\n\n",
+      "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before the keys learn from it\n\n",
       report.run, report.step, report.data, report.tokens, report.window);
   fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
   for (const AdaptMethod& way : report.ways) {
@@ -78,9 +78,9 @@ void print_windows(const AdaptReport& report, std::size_t rows) {
 // model is no better than guessing; the uniform and the frozen loss are therefore printed next to it.
 void print_losses(const AdaptReport& report) {
   const double uniform = report.uniform_loss;
-  fmt::print("\nloss in nats a token    uniform            frozen twin        {}\n",
-             report.active ? "keys that learnt" : "");
-  fmt::print("(bits a byte)           guessing\n");
+  fmt::print("\nloss in nats/token      uniform            frozen control     {}\n",
+             report.active ? "keys that learned" : "");
+  fmt::print("(bits per byte)         guess\n");
   const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
   const auto row = [&](const char* name, std::int64_t tokens, std::int64_t bytes, const std::string& frozen,
                        const std::string& learnt) {
@@ -116,8 +116,8 @@ void print_report(const AdaptReport& report) {
   }
   const auto gained = [](double gain) { return gain >= 0 ? "gained" : "lost"; };
   fmt::print(
-      "\n{} updates. Over the stream the learning keys {} {:.4f} nats a token against the frozen twin; on the held-out "
-      "part of the new text they {} {:.4f},\n",
+      "\n{} updates. Over the stream the learning keys {} {:.4f} nats/token compared with the frozen control; on the "
+      "held-out part of the new text they {} {:.4f},\n",
       report.updates, gained(report.gain_on_stream()), std::abs(report.gain_on_stream()), gained(report.gain_on_new()),
       std::abs(report.gain_on_new()));
   fmt::print("and on the original text they {} {:.4f}.\n", report.forgotten() > 0 ? "forgot" : "gained",

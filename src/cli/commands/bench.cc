@@ -69,14 +69,14 @@ void run_train(const BenchFlags& options) {
   fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", format_count(r.real_tokens_per_second),
              r.real_share * 100);
   fmt::print("padded slots/s  {}\n", format_count(r.slots_per_second));
-  fmt::print("operations      {:.3f} TFLOP a step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
+  fmt::print("operations      {:.3f} TFLOP per step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
              r.operations_per_second / 1e12);
   fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
              r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
   if (r.ranks > 1 || r.sent_bytes_per_step > 0)
     fmt::print(
-        "ranks           {}; this one sent {} a step: {:.1f}% of the time while it computed, and {:.1f}% in which it "
-        "did nothing else\n",
+        "ranks           {}; this rank sent {} per step: {:.1f}% of the time overlapped with computation, {:.1f}% "
+        "not\n",
         r.ranks, format_bytes(r.sent_bytes_per_step), r.hidden_communication_share * 100, r.communication_share * 100);
   fmt::print("memory          {} (predicted {})\n", format_bytes(r.memory_bytes), format_bytes(r.predicted_bytes));
 }
@@ -91,10 +91,9 @@ struct RanksFlags {
 void run_ranks(const RanksFlags& options) {
   const Group& group = join_ranks();
   if (group.alone() && std::getenv("SOME_RANKS_THROUGH") == nullptr)
-    bad_input(
-        Code::ranks_unsupported,
-        "'some bench ranks' measures messages between ranks: start several (mpirun -n 2 some bench ranks), or say "
-        "SOME_RANKS_THROUGH=host or nccl for the way from one to itself");
+    bad_input(Code::ranks_unsupported,
+              "'some bench ranks' requires several ranks (mpirun -n 2 some bench ranks), or SOME_RANKS_THROUGH=host or "
+              "nccl to measure one rank sending to itself");
   const CommBenchmark r = bench_comm(group, device_choice(options.device), options.max_bytes, options.repeats);
   if (!group.root()) return;
   if (options.json) {

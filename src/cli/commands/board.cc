@@ -36,7 +36,7 @@ void run(const BoardFlags& options) {
   settings.watch.folders = options.folders.empty() ? std::vector<std::string>{"runs"} : options.folders;
   if (options.folders.empty() && !folder_exists("runs"))
     bad_input(Code::folder_not_found,
-              "there is no folder runs here: say where the runs are, some board FOLDER…, or train one first");
+              "folder runs not found; pass the folder of your runs (some board FOLDER), or train one first");
   settings.server.host = options.host;
   settings.server.port = options.port.value_or(default_port);
   settings.read_only = options.read_only;

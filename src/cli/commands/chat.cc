@@ -217,7 +217,7 @@ class Chat {
 void run(ChatFlags options) {
   check(options.generate);
   if (options.learn && options.memory.empty())
-    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
+    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learned is kept there", "--learn");
   block_interrupts();
   OpenedRun run = open_run(options.model);
   Chat(std::move(run), options).talk();

@@ -298,7 +298,7 @@ void set_up_completion(Command& command) {
     else if (*shell == "fish")
       fmt::print("{}", fish_script);
     else
-      bad_input(Code::option_invalid, "there is no completion for {}; there is for bash, zsh and fish", *shell);
+      bad_input(Code::option_invalid, "no completion for {}; use bash, zsh or fish", *shell);
   });
 }
 
@@ -339,7 +339,7 @@ CommandSpec complete_command() {
   return {
       .name = "complete",
       .group = CommandGroup::hidden,
-      .summary = "what may stand at the end of a line; for the scripts above",
+      .summary = "candidates for the last word of a command line; used by the scripts",
       .set_up = set_up_complete,
   };
 }

@@ -21,7 +21,7 @@ struct DataFlags {
 };
 
 void stories(const DataFlags& options) {
-  if (options.count < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--count", options.count);
+  if (options.count < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--count", options.count);
   if (options.first < 0) bad_input(Code::option_invalid, "{} {}: stories are counted from 0", "--first", options.first);
   if (options.count > max_stories || options.first > max_stories - options.count)
     bad_input(Code::option_invalid, "{} {} from --first {}: there are {} stories", "--count", options.count,
@@ -61,7 +61,7 @@ void set_up_data_stories(Command& command) {
   auto options = std::make_shared<DataFlags>();
   command.add_option("--count", options->count, "how many")->capture_default_str();
   command.add_option("--first", options->first, "number of the first one")->capture_default_str();
-  command.add_option("--seed", options->story.seed, "the same seed gives the same stories")->capture_default_str();
+  command.add_option("--seed", options->story.seed, "seed of the stories")->capture_default_str();
   command.add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
       ->capture_default_str();
   command.add_option("-o,--out", options->out, "file to write (default: standard output)");

@@ -30,8 +30,7 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
   for (const std::string& one : overrides) {
     const std::string key = one.substr(0, one.find('='));
     if (key != "data.separator" && key != "data.field" && key != "data.unit" && key != "data.long")
-      bad_input(Code::setting_misplaced,
-                "{}: only data.separator, data.field, data.unit and data.long may be said here: how the text is read",
+      bad_input(Code::setting_misplaced, "{}: only data.separator, data.field, data.unit and data.long can be set here",
                 one);
   }
   Recipe recipe = run.recipe;
@@ -41,7 +40,7 @@ DataConfig data_settings(const OpenedRun& run, const std::string& source, const 
 
 void run(const EvalFlags& options) {
   if (!options.overrides.empty() && options.data.empty())
-    bad_input(Code::option_needs_another, "{}: says how other text is read: it needs --data", options.overrides[0]);
+    bad_input(Code::option_needs_another, "{}: requires --data", options.overrides[0]);
   const Group& group = join_ranks();
   OpenedRun run = open_run(options.model, group);
   TokenData data;
@@ -89,10 +88,10 @@ void run(const EvalFlags& options) {
   }
   fmt::print("{} at step {} on {}\n", options.model.run, run.step, source);
   fmt::print("{}\n", describe(text, run.recipe.model.seq_len));
-  fmt::print("loss {:.4f} nats a token   perplexity {:.3f}   {:.4f} bits a byte   ({} tokens predicted)\n",
+  fmt::print("loss {:.4f} nats/token   perplexity {:.3f}   {:.4f} bits per byte   ({} tokens predicted)\n",
              evaluation.loss, evaluation.perplexity(), evaluation.bits_per_byte, evaluation.tokens);
   if (remembering)
-    fmt::print("with {}: loss {:.4f}   perplexity {:.3f}   {:.4f} bits a byte   ({} {:.4f})\n", options.memory,
+    fmt::print("with {}: loss {:.4f}   perplexity {:.3f}   {:.4f} bits per byte   ({} {:.4f})\n", options.memory,
                remembering->loss, remembering->perplexity(), remembering->bits_per_byte,
                remembering->loss <= evaluation.loss ? "gains" : "costs", std::abs(evaluation.loss - remembering->loss));
   if (evaluation.padded_loss)

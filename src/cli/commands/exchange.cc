@@ -22,7 +22,8 @@ void export_model(ExportFlags flags) {
   ExportOptions& options = flags.options;
   options.host.log = terminal_log();
   if (flags.to != "hf")
-    bad_input(Code::option_invalid, "{} {}: must be hf; docs/exchange.md says why there is no gguf", "--to", flags.to);
+    bad_input(Code::option_invalid, "{} {}: must be hf; docs/exchange.md explains why gguf is not supported", "--to",
+              flags.to);
   if (flags.experts != "stored" && flags.experts != "seed")
     bad_input(Code::option_invalid, "{} {}: must be stored or seed", "--experts", flags.experts);
   options.experts_from_seed = flags.experts == "seed";
@@ -40,9 +41,8 @@ void export_model(ExportFlags flags) {
   fmt::print("{} at step {} -> {}: {} of weights in {} file{}{}\n", options.run, result.step, result.folder,
              format_bytes(result.bytes), result.weights.size(), result.weights.size() == 1 ? "" : "s",
              options.experts_from_seed ? "; the experts are drawn from their seed" : "");
-  fmt::print(
-      "use: cd {} && python3 -c 'import modeling_some; m = modeling_some.load(\".\")'; README.md there says more\n",
-      result.folder);
+  fmt::print("use: cd {} && python3 -c 'import modeling_some; m = modeling_some.load(\".\")'; see its README.md\n",
+             result.folder);
 }
 
 struct ImportFlags {
@@ -105,10 +105,10 @@ void set_up_library_import(Command& command) {
   command.add_option("--pattern", options.pattern,
                      "how its blocks are named: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
                      "block's number (default: whichever fits)");
-  command.add_option("--layers", options.layers, "layers of the library (default: one a block)");
+  command.add_option("--layers", options.layers, "layers of the library (default: one per block)");
   command.add_option("--experts", options.experts, "experts in a layer (default: all pieces of all blocks)");
   command.add_option("--d-ffn", options.d_ffn,
-                     "hidden units of an expert: blocks are cut into pieces (default: whole)");
+                     "hidden units per expert; blocks are split into experts of this width (default: whole blocks)");
   command.add_option("--d-model", options.d_model, "width of the model that will use them (default: the blocks' own)");
   command.add_option("--seed", options.seed, "of the map between two widths")->capture_default_str();
   command.add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
@@ -129,7 +129,8 @@ void set_up_export(Command& command) {
   command.add_option("--to", flags->to, "format; hf = a folder for Hugging Face's libraries and plain PyTorch")
       ->capture_default_str();
   command.add_option("-o,--out", flags->options.out, "new folder")->required();
-  command.add_option("--checkpoint", flags->options.checkpoint, "latest, best or a step")->capture_default_str();
+  command.add_option("--checkpoint", flags->options.checkpoint, "checkpoint: latest, best or a step")
+      ->capture_default_str();
   command
       .add_option("--experts", flags->experts,
                   "stored = the frozen experts are among the weights; seed = the Python files draw them, bit-identical")

@@ -61,7 +61,7 @@ std::vector<std::string> given_prompts(const GenerateFlags& options) {
 }
 
 void run(GenerateFlags options) {
-  if (options.samples < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--samples", options.samples);
+  if (options.samples < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--samples", options.samples);
   check(options.generate);
   const std::vector<std::string> given = given_prompts(options);
   constexpr std::size_t max_texts = 65536;
@@ -78,7 +78,7 @@ void run(GenerateFlags options) {
   if (options.adapt) {
     require_experts(run, "adapt");
     if (options.adapt_window < 1)
-      bad_input(Code::option_invalid, "{} {}: say at least 1", "--adapt-window", options.adapt_window);
+      bad_input(Code::option_invalid, "{} {}: must be >= 1", "--adapt-window", options.adapt_window);
     options.generate.adapt_window = options.adapt_window;
     choose_rules(run.recipe.model.keys,
                  options.generate.adapt_rules);  // invalid names are reported before anything is written
@@ -87,7 +87,7 @@ void run(GenerateFlags options) {
   }
   std::optional<Memory> memory;
   if (options.learn && options.memory.empty())
-    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learnt is kept there", "--learn");
+    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learned is kept there", "--learn");
   MemorySaver keeper(options.memory);
   if (!options.memory.empty()) {
     memory = options.learn ? open_or_create_memory(run, options.memory, default_memory_settings(run))
@@ -157,8 +157,8 @@ void run(GenerateFlags options) {
     mean += moved.mean / run.recipe.model.layers;
     most = std::max(most, moved.most);
   }
-  say("(keys learnt by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run "
-      "itself is unchanged)\n",
+  say("(keys learned by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run itself is "
+      "unchanged)\n",
       rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
 }
 

@@ -166,10 +166,11 @@ void run(const InfoFlags& options) {
   const char* const at_most = forecast.text ? "" : "at most ";
   if (forecast.text) {
     fmt::print("text         {}{}\n",
-               counted ? "" : "at about four bytes a token: ", describe(*forecast.text, recipe.model.seq_len));
-    const std::string how = stages.empty() ? fmt::format("{} sequences a step, {} epoch{}", forecast.sequences_per_step,
-                                                         train.epochs, train.epochs == 1 ? "" : "s")
-                                           : fmt::format("in {} stages", stages.size());
+               counted ? "" : "at about four bytes per token: ", describe(*forecast.text, recipe.model.seq_len));
+    const std::string how = stages.empty()
+                                ? fmt::format("{} sequences per step, {} epoch{}", forecast.sequences_per_step,
+                                              train.epochs, train.epochs == 1 ? "" : "s")
+                                : fmt::format("in {} stages", stages.size());
     fmt::print("steps        {} ({})\n", *forecast.steps, how);
   } else {
     fmt::print("text         unknown: {}\n", forecast.unknown_reason);
@@ -186,7 +187,7 @@ void run(const InfoFlags& options) {
                settings.empty() ? "no settings of its own" : settings);
   }
   fmt::print(
-      "a step       {} slots{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
+      "per step     {} positions{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
       forecast.real_tokens_per_step ? fmt::format(", about {:.0f} real tokens", *forecast.real_tokens_per_step) : "",
       at_most, forecast.operations.total() / 1e12);
   const std::string where = fmt::format("on a {} in {}", gpu ? "GPU" : "CPU", name_of(forecast.precision));
@@ -200,12 +201,11 @@ void run(const InfoFlags& options) {
              together > 1 ? fmt::format(" (one of {} parts)", together) : "", format_bytes(memory.activations),
              forecast.text ? "" : " if every sequence were full");
   if (recipe.memory.slots > 0)
-    fmt::print("store        {} of {} slots for what is learnt in use, read when training has ended\n",
-               format_bytes(bytes_of_store(recipe)), recipe.memory.slots);
+    fmt::print("memory       {} of {} slots, filled after training\n", format_bytes(bytes_of_store(recipe)),
+               recipe.memory.slots);
   if (ranks > 1)
     fmt::print(
-        "ranks        {} with {} of {} micro-batches at most, busy {:.0f}% of the time; each needs {} and sends {} a "
-        "step\n",
+        "ranks        {} with at most {} of {} micro-batches, {:.0f}% utilized; each needs {} and sends {} per step\n",
         ranks, each.micro_batches, recipe.train.accumulate, 100 * each.busy, format_bytes(each.memory_bytes),
         format_bytes(each.sent_bytes_per_step));
   if (together > 1) {

@@ -25,7 +25,7 @@ void print_table(const InspectReport& report) {
   const std::size_t columns = table_columns();
   fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report.run, report.step, report.experts,
              report.top_k);
-  fmt::print("loss {:.4f} nats a token, {:.4f} bits a byte\n{} stories of {}\n\n", report.evaluation.loss,
+  fmt::print("loss {:.4f} nats/token, {:.4f} bits per byte\n{} documents of {}\n\n", report.evaluation.loss,
              report.evaluation.bits_per_byte, report.evaluation.documents, report.data);
   const auto row = [&](const InspectedLayer& layer, const std::string& values) {
     const bool middle = layer.measures.layer == report.middle_layer;
@@ -68,8 +68,9 @@ void print_table(const InspectReport& report) {
       "0: all alike, 1: one expert has all. ";
   for (const InspectedLayer& layer : report.layers) {
     if (layer.usage_of_data)
-      notes += fmt::format("Layer {}: its keys do not learn and count nothing, so usage is that of the stories read. ",
-                           layer.measures.layer);
+      notes += fmt::format(
+          "Layer {}: its keys are frozen and count no usage, so the usage shown is that of the evaluated documents. ",
+          layer.measures.layer);
   }
   notes += "In effect: 2^entropy. Gate entropy in nats. ";
   if (report.moved_since_step) notes += fmt::format("Keys moved: distance from step {}. ", *report.moved_since_step);

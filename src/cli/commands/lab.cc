@@ -44,8 +44,7 @@ SeriesIndex open_index(const std::string& asked) {
     if (exists_path((place / "index.toml").string()))
       return load_series_index((place / "index.toml").lexically_normal().string());
   }
-  bad_input(Code::file_not_found,
-            "there is no {}: go to the project's folder, or name the folder of recipes with --recipes",
+  bad_input(Code::file_not_found, "{} not found; run the command in the project folder, or use --recipes FOLDER",
             (fs::path(asked.empty() ? "recipes" : asked) / "index.toml").string());
 }
 
@@ -308,7 +307,7 @@ void run(LabFlags options) {
     exit_code = 1;
   }
   if (signal != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
-    say("stopped and saved; the same command goes on from here\n");
+    say("stopped and saved; the same command resumes here\n");
     exit_code = 128 + signal;
   }
 }
@@ -326,7 +325,7 @@ void report(const LabFlags& options) {
     if (!out.ends_with(".html") && !out.ends_with(".md"))
       bad_input(Code::option_invalid, "{} {}: must be a file that ends in .html or .md", "-o", out);
     if (const fs::path folder = fs::path(out).parent_path(); !folder.empty() && !folder_exists(folder.string()))
-      bad_input(Code::folder_not_found, "{} {}: there is no folder {}", "-o", out, folder.string());
+      bad_input(Code::folder_not_found, "{} {}: folder {} not found", "-o", out, folder.string());
   }
   const Report made = make_report(open_index(options.recipes), options.words, report_options);
   for (const std::string& out : options.out) write_output_file(out, out.ends_with(".md") ? made.markdown : made.html);
@@ -360,9 +359,10 @@ void set_up_lab_run(Command& command) {
       ->capture_default_str();
   command.add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
   command.add_option("--data", options->lab.train, "training text in place of the recipes'");
-  command.add_option("--valid", options->lab.valid, "validation text beside --data (default: a share of it)");
+  command.add_option("--valid", options->lab.valid,
+                     "with --data: validation text (default: a share of the training text)");
   command.add_option("--max-steps", options->max_steps,
-                     "stop, and end the learning-rate schedule (warm-up too), after so many steps");
+                     "maximum number of steps; the learning-rate schedule is shortened to it");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);

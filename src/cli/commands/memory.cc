@@ -189,7 +189,7 @@ struct PruneOptions {
 };
 
 void prune_file(const PruneOptions& options) {
-  if (options.least < 1) bad_input(Code::option_invalid, "{} {}: say at least 1", "--least", options.least);
+  if (options.least < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--least", options.least);
   const std::string out = options.out.empty() ? options.file : options.out;
   MemorySaver keeper(out);
   const auto ctx = context_of(options.file);

@@ -57,9 +57,9 @@ void print_text(const ReadReport& report, const TextReading& reading) {
   print_windows(reading.windows, frozen, 16);
   const double alone = per_token(sum.frozen, sum.tokens), gain = per_token(sum.frozen - sum.mixed, sum.tokens);
   if (frozen)
-    fmt::print("\nthe model alone {:.4f} nats a token\n", alone);
+    fmt::print("\nthe model alone {:.4f} nats/token\n", alone);
   else
-    fmt::print("\nthe model alone {:.4f}, with its memory {:.4f} nats a token: {} {:.4f}\n", alone,
+    fmt::print("\nthe model alone {:.4f}, with its memory {:.4f} nats/token: {} {:.4f}\n", alone,
                per_token(sum.mixed, sum.tokens), gain >= 0 ? "gained" : "lost", std::abs(gain));
 }
 
@@ -188,7 +188,7 @@ CommandSpec read_command() {
   return {
       .name = "read",
       .group = CommandGroup::train_and_use,
-      .summary = "read text into a memory of the model: every token is predicted before it is learnt from",
+      .summary = "read text into a memory of the model: every token is predicted before it is learned from",
       .examples = {{"read runs/tiny builtin:recipes", "into runs/tiny/memory.safetensors, beside the frozen model"},
                    {"read runs/tiny mine.txt --memory mine.memory --slots 1024 --html read.html",
                     "a memory of its own"},

@@ -58,7 +58,7 @@ double bytes_in(const fs::path& folder) {
     else if (const std::uintmax_t size = fs::file_size(path, error); !error)
       sum += static_cast<double>(size);
     else if (error != std::errc::no_such_file_or_directory)
-      failed(Code::folder_unreadable, "cannot look at {}: {}", path.string(), reason_of(error.value()));
+      failed(Code::folder_unreadable, "cannot access {}: {}", path.string(), reason_of(error.value()));
   }
   return sum;
 }
@@ -216,8 +216,8 @@ std::vector<Row> result_rows(const std::vector<Listed>& runs) {
   };
   add("state", [](const Listed& run) { return run.history.found.state_text(); });
   add("step", [](const Listed& run) { return fmt::format("{}", run.step()); });
-  add("loss (nats a token)", evaluated([](const Listed&, const EvalPoint& e) { return number(e.loss, 4); }));
-  add("bits a byte", evaluated([](const Listed&, const EvalPoint& e) { return number(e.bits_per_byte, 4); }));
+  add("loss (nats/token)", evaluated([](const Listed&, const EvalPoint& e) { return number(e.loss, 4); }));
+  add("bits per byte", evaluated([](const Listed&, const EvalPoint& e) { return number(e.bits_per_byte, 4); }));
   add("perplexity", evaluated([](const Listed&, const EvalPoint& e) { return number(e.perplexity, 2); }));
   if (std::any_of(runs.begin(), runs.end(),
                   [](const Listed& run) { return run.history.last() && run.history.last()->padded_loss.has_value(); }))
@@ -243,7 +243,7 @@ std::vector<Row> result_rows(const std::vector<Listed>& runs) {
   add("time", [](const Listed& run) {
     return run.history.timing.steps > 0 ? format_seconds(run.history.timing.seconds) : std::string("-");
   });
-  add("tokens a second", [](const Listed& run) {
+  add("tokens per second", [](const Listed& run) {
     const RunTiming& timing = run.history.timing;
     return timing.steps > 0 && timing.seconds > 0 ? format_count(timing.tokens / timing.seconds) : std::string("-");
   });
@@ -289,7 +289,7 @@ void print_rows(const std::vector<std::string>& names, const std::vector<Row>& r
 }
 
 constexpr const char* other_text =
-    "Text or tokenizer differ: compare bits a byte rather than nats a token, and only where the validation text is the "
+    "Text or tokenizer differ: compare bits per byte rather than nats/token, and only where the validation text is the "
     "same.";
 
 std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>& settings,

@@ -87,7 +87,7 @@ void run(const KeysFlags& options) {
     fmt::print("{}", wrapped(fmt::format("{}; default {}", key->expected(), standard), table_columns(), "    "));
   }
   if (!of_stages.empty() && !options.json)
-    fmt::print("{}", wrapped("[[stage]] A part of the run with text or settings of its own; stages follow one another. "
+    fmt::print("{}", wrapped("[[stage]] A part of the run with its own text or settings; stages run one after another. "
                              "recipes/continual.toml has three.",
                              table_columns()));
   for (const SettingInfo* key : of_stages) {

@@ -64,7 +64,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
     fmt::print("{}\n", line);
   }
   if (trace.remembered.empty()) return;
-  fmt::print("\nthe memory's share in each token, and where it comes from\n");
+  fmt::print("\nshare of the memory in each prediction, and its sources\n");
   for (std::size_t t = 1; t < trace.remembered.size(); ++t) {
     const MemoryContribution& one = trace.remembered[t];
     fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
@@ -82,7 +82,7 @@ namespace {
 void run(const TraceFlags& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input(Code::option_conflict,
-              "say either --text \"...\" (to be traced as it is) or --prompt \"...\" (to go on from, then traced)");
+              "use either --text \"...\" (traced as it is) or --prompt \"...\" (continued, then traced)");
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;

@@ -124,19 +124,18 @@ std::string without_slash(std::string folder) {
 void check_options(const TrainFlags& options) {
   const bool resumes = !options.resume.empty(), begins_from = !options.from.empty();
   if (resumes && begins_from)
-    bad_input(Code::option_conflict, "{} goes on with a run, --from starts a new one from its weights: say one of them",
+    bad_input(Code::option_conflict, "{} resumes a run, --from starts a new run from its weights; use one of them",
               "--resume");
   if (resumes && !options.recipe.empty())
-    bad_input(Code::option_conflict,
-              "{}: --resume RUN goes on with the recipe of the run; --from RUN takes another one", options.recipe);
+    bad_input(Code::option_conflict, "{}: --resume RUN uses the recipe of the run; use --from RUN with another recipe",
+              options.recipe);
   if (!resumes && !begins_from && options.recipe.empty())
     bad_input(Code::argument_missing,
-              "say a recipe to train, --resume RUN to go on with a run, or --from RUN to start from its weights");
+              "nothing to train; pass a recipe, --resume RUN to resume a run, or --from RUN to start from its weights");
   if (resumes && !options.out.empty())
     bad_input(Code::option_conflict, "{} does not go with --resume: a resumed run stays in its folder", "--out");
   if (options.from_step && !resumes)
-    bad_input(Code::option_needs_another, "{} goes with --resume RUN; with --from say --from-checkpoint",
-              "--from-step");
+    bad_input(Code::option_needs_another, "{} requires --resume RUN; with --from use --from-checkpoint", "--from-step");
   if (!begins_from && !options.from_checkpoint.empty())
     bad_input(Code::option_needs_another, "{} goes with --from RUN", "--from-checkpoint");
   if (!begins_from && options.with_optimizer)
@@ -154,7 +153,7 @@ std::string stage_table(const TrainResult& result) {
     return right ? blanks + text : text + blanks;
   };
   const std::size_t column = std::max<std::size_t>(widest, 8);
-  std::string out = "validation loss, by the stage whose text it is:\n" + std::string(widest + 6, ' ');
+  std::string out = "validation loss on the text of each stage:\n" + std::string(widest + 6, ' ');
   for (const std::string& title : result.stage_titles) out += "  " + padded(title, column, true);
   for (std::size_t i = 0; i < result.stage_ends.size(); ++i) {
     out += "\nafter " + padded(result.stage_titles[i], widest, false);
@@ -179,10 +178,9 @@ Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& chan
 std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (!options.out.empty()) return without_slash(options.out);
   if (options.recipe.empty())
-    bad_input(Code::option_needs_another, "{} {}: say where the new run goes with --out", "--from", options.from);
+    bad_input(Code::option_needs_another, "{} {}: use --out to name the new run folder", "--from", options.from);
   if (!is_plain_name(recipe.name))
-    bad_input(Code::option_needs_another, "{}: a run cannot be named after this file; say where it goes with --out",
-              options.recipe);
+    bad_input(Code::option_needs_another, "{}: no run can be named after this file; use --out", options.recipe);
   return "runs/" + recipe.name;
 }
 
@@ -251,7 +249,7 @@ void run(const TrainFlags& options) {
       print_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
   } catch (const PreparationStopped& stopped) {
     result.stopped_by = stopped.signal;
-    print_line("stopped while the text was read, before a step was made; the same command begins again");
+    print_line("stopped while reading the text, before the first step; the same command starts again");
     if (!group.alone()) group.abort_all(128 + stopped.signal);
   }
   if (result.stopped_by != 0) exit_code = 128 + result.stopped_by;

@@ -98,8 +98,8 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     if (result != 0) bad_input(unreadable(), "cannot read {}: {}", path, last_reason());
     if (S_ISREG(status.st_mode)) return;
     if (S_ISDIR(status.st_mode)) bad_input(Code::file_not_regular, "cannot read {}: it is a folder, not a file", path);
-    bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write what it gives into a file first",
-              path, kind_of(status));
+    bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write its output into a file first", path,
+              kind_of(status));
   };
   check(::stat(path.c_str(), &status));  // checked before opening, since opening a device may already have effects
   // O_NONBLOCK: if the path has become a pipe meanwhile, opening it must not wait for a writer.

@@ -28,16 +28,16 @@ bool look_at(const std::string& path, struct stat& status) {
     // No file system has names of this length.
     if (errno == ENAMETOOLONG) return false;
     if (errno != ENOENT && errno != ENOTDIR)
-      failed(Code::folder_unreadable, "cannot look at {}: {}", path, last_reason());
+      failed(Code::folder_unreadable, "cannot access {}: {}", path, last_reason());
     std::error_code no_link;
     const std::string target = fs::read_symlink(path, no_link).string();
     if (no_link == std::errc::no_such_file_or_directory || no_link == std::errc::not_a_directory) return false;
     if (!no_link && ::stat(path.c_str(), &status) != 0 && is_link(path))
       failed(Code::link_broken,
-             "{} is a link to {}, which is not there: bring it back (is a disk not mounted?) or remove the link", path,
-             target);
+             "{} is a link to {}, which does not exist; restore the target (is a disk not mounted?) or remove the link",
+             path, target);
   }
-  failed(Code::folder_unreadable, "cannot look at {}: it comes and goes", path);
+  failed(Code::folder_unreadable, "cannot access {}: it appears and disappears", path);
 }
 
 // True for NAME.tmp-PID-NUMBER, the form used by write_file_atomic.
@@ -91,7 +91,7 @@ bool is_link(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) == 0) return S_ISLNK(status.st_mode);
   if (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG)
-    failed(Code::folder_unreadable, "cannot look at {}: {}", path, last_reason());
+    failed(Code::folder_unreadable, "cannot access {}: {}", path, last_reason());
   return false;
 }
 

@@ -190,7 +190,7 @@ int row_sum_parts(const Context& ctx, const GroupedGemm& product) {
 void run_grouped_product(Context& ctx, const GroupedGemm& product, Kernel kernel) {
   if (product.rows == 0 || product.columns == 0) return;
   if (product.rank > 0 && !supports_correction(product.finish))
-    failed(Code::internal, "a product that keeps GELU's slope has no place for a low-rank correction");
+    failed(Code::internal, "a GEMM that keeps the slope of GELU does not support LoRA");
   if (product.inner != nullptr && (kernel != Kernel::warpgroup || !computes_low(ctx, product)))
     failed(Code::internal, "this product cannot make its low-rank correction's rows itself");
   switch (kernel) {

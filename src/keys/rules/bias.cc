@@ -22,7 +22,7 @@ void BiasRule::declare(SettingList<Settings>& list) {
 void BiasRule::check(const KeySettings& settings, int) { settings.balance_anneal.check("some.balance_anneal"); }
 
 void BiasRule::missing(double rate) {
-  failed(Code::internal, "balance_rate is {}, but this key store was made without numbers to balance by", rate);
+  failed(Code::internal, "balance_rate is {}, but this key store has no load-balancing bias", rate);
 }
 
 }  // namespace some

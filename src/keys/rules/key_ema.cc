@@ -12,7 +12,7 @@ void KeyEmaRule::declare(SettingList<Settings>& list) {
 }
 
 void KeyEmaRule::missing(double key_ema) {
-  failed(Code::internal, "key_ema is {}, but this key store was made without a running mean", key_ema);
+  failed(Code::internal, "key_ema is {}, but this key store has no moving average", key_ema);
 }
 
 }  // namespace some

@@ -18,8 +18,8 @@ void DenseFfn::settings(SettingList<ModelConfig>& list) {
 void DenseFfn::check(const ModelConfig& config) {
   if (config.ffn == Ffn::dense && config.dense_hidden() < 1) {
     bad_input(Code::setting_out_of_range,
-              "{} = {}: makes a hidden layer of {}; model.dense_mult * model.d_model must be at least 1",
-              "model.dense_mult", config.dense_mult, config.dense_hidden());
+              "{} = {}: hidden width would be {}; model.dense_mult * model.d_model must be >= 1", "model.dense_mult",
+              config.dense_mult, config.dense_hidden());
   }
 }
 

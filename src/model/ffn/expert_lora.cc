@@ -21,7 +21,7 @@ class Lora : public ExpertPart {
     if (config.lora_rank < 1)
       bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1", "some.lora_rank", config.lora_rank);
     if (config.lora_rank > smaller) {
-      bad_input(Code::setting_out_of_range, "{} = {}: must not be more than the smaller side of an expert's matrix, {}",
+      bad_input(Code::setting_out_of_range, "{} = {}: must not exceed the smaller dimension of an expert's matrix, {}",
                 "some.lora_rank", config.lora_rank, smaller);
     }
   }

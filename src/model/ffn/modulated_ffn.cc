@@ -27,9 +27,10 @@ void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
 void ModulatedFfn::check(const ModelConfig& config) {
   const bool modulates = config.output_proj == OutputProj::modulated;
   if (config.conv > 0 && !modulates && !config.input_proj) {
-    bad_input(Code::setting_conflict,
-              "{} = {}: frozen experts see the token alone; give some.input_proj or some.output_proj = \"modulated\"",
-              "model.conv", config.conv);
+    bad_input(
+        Code::setting_conflict,
+        "{} = {}: frozen experts see only their token; set some.input_proj = true or some.output_proj = \"modulated\"",
+        "model.conv", config.conv);
   }
   if (config.token_shift < 0 || config.token_shift > 64)
     bad_input(Code::setting_out_of_range, "{} = {}: must be an integer from 0 to 64", "some.token_shift",
@@ -44,7 +45,7 @@ void ModulatedFfn::check(const ModelConfig& config) {
               "{} = false: requires some.output_proj = \"modulated\"; other forms would be empty without it",
               "some.use_library");
   if (!config.use_library && config.input_proj)
-    bad_input(Code::setting_conflict, "{} = true: would do nothing with some.use_library = false", "some.input_proj");
+    bad_input(Code::setting_conflict, "{} = true: has no effect with some.use_library = false", "some.input_proj");
   if (modulates &&
       (config.training == ExpertTraining::lora || (config.training == ExpertTraining::full && !config.use_library)))
     bad_input(Code::setting_conflict,

@@ -66,8 +66,8 @@ void Router::gate_settings(SettingList<ModelConfig>& list) {
 void Router::check(const ModelConfig& config) {
   if (config.router == RouterKind::mlp && config.router_hidden() < 1) {
     bad_input(Code::setting_out_of_range,
-              "{} = {}: makes a hidden layer of {}; some.router_mult * model.d_model must be at least 1",
-              "some.router_mult", config.router_mult, config.router_hidden());
+              "{} = {}: hidden width would be {}; some.router_mult * model.d_model must be >= 1", "some.router_mult",
+              config.router_mult, config.router_hidden());
   }
   if (config.query_dim < 0) {
     bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1, or 0 for model.d_model", "some.query_dim",
@@ -107,8 +107,7 @@ void Router::check_gates(const ModelConfig& config) {
   }
   check_key_settings(config.keys, config.layers);
   if (config.keys.balance_rate > 0 && config.routing == RoutingKind::hash) {
-    bad_input(Code::setting_conflict,
-              "{} = {}: would do nothing with some.routing = \"hash\", which ignores scores; must be 0",
+    bad_input(Code::setting_conflict, "{} = {}: must be 0 with some.routing = \"hash\", which ignores scores",
               "some.balance_rate", config.keys.balance_rate);
   }
 }
