@@ -1,4 +1,6 @@
 // For the test of scripts/one-definition: what second.cc has in its unnamed namespace, too. Never compiled.
+#include "first.h"
+
 namespace some {
 namespace {
 using Numbers = std::vector<int>;  // the same in both: allowed

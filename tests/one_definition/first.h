@@ -4,6 +4,8 @@ struct Twice {
   int a;
 };
 struct Once {};
+double seconds_since(std::chrono::steady_clock::time_point then);  // as in second.cc, which does not include this
+double seconds_since(int other);                                   // other parameters: allowed
 namespace {
 struct Local {};
 }  // namespace

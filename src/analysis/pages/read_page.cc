@@ -19,11 +19,11 @@ constexpr std::size_t max_spans = 160;  // more could not be distinguished
 constexpr std::int64_t context_words = 14;
 
 // Windows of all texts, merged into at most max_spans spans.
-struct Span {
+struct LossSpan {
   double tokens = 0, read = 0, frozen = 0, mixed = 0, births = 0, hits = 0, lost = 0;
 };
-std::vector<Span> spans_of_windows(const ReadReport& report) {
-  std::vector<Span> all;
+std::vector<LossSpan> spans_of_windows(const ReadReport& report) {
+  std::vector<LossSpan> all;
   double read = 0;
   for (const TextReading& text : report.texts) {
     for (const WindowResult& window : text.windows) {
@@ -34,10 +34,10 @@ std::vector<Span> spans_of_windows(const ReadReport& report) {
     }
   }
   const std::size_t merged = std::max<std::size_t>(1, (all.size() + max_spans - 1) / max_spans);
-  std::vector<Span> out;
+  std::vector<LossSpan> out;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i % merged == 0) out.emplace_back();
-    Span& one = out.back();
+    LossSpan& one = out.back();
     one.tokens += all[i].tokens;
     one.read = all[i].read;
     one.frozen += all[i].frozen;
@@ -52,7 +52,7 @@ std::vector<Span> spans_of_windows(const ReadReport& report) {
 void add_curves(Document& document, const ReadReport& report) {
   json frozen = json::array(), mixed = json::array(), births = json::array(), hits = json::array(),
        lost = json::array();
-  for (const Span& span : spans_of_windows(report)) {
+  for (const LossSpan& span : spans_of_windows(report)) {
     frozen.push_back(chart_point(span.read, span.frozen / span.tokens));
     mixed.push_back(chart_point(span.read, span.mixed / span.tokens));
     births.push_back(chart_point(span.read, span.births / span.tokens));
