@@ -223,13 +223,27 @@ TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& t
   return data;
 }
 
+// Reports that a limit leaves out a part of a text. `all`: its documents; 0: unknown, since it was not read further.
+void report_limit(const Host& host, const DocumentSet& used, std::int64_t limit, std::int64_t all, const char* what,
+                  const char* setting) {
+  const auto count = static_cast<std::int64_t>(used.hashes.size());
+  if (limit == 0 || count < limit || count == all || is_builtin(used.source.name())) return;
+  host.log.info("{}: {} {} of {} ({} = {})", used.source.name(), what,
+                all > 0 ? fmt::to_string(count) : fmt::format("the first {} documents", count),
+                all > 0 ? fmt::format("{} documents", all) : "the file", setting, limit);
+}
+
 // Returns the training and validation documents.
 DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64_t seed, const DataProgress& progress) {
   const std::string valid_name = config.valid.empty() && is_builtin(config.train) ? config.train : config.valid;
+  constexpr const char *train_limit = "data.train_documents", *valid_limit = "data.valid_documents";
   if (!valid_name.empty()) {
-    return {scan_documents(host, training_source(config), "reading the training text", progress),
-            scan_documents(host, other_source(valid_name, config, config.valid_documents),
-                           "reading the validation text", progress)};
+    DocumentSplit sets{scan_documents(host, training_source(config), "reading the training text", progress),
+                       scan_documents(host, other_source(valid_name, config, config.valid_documents),
+                                      "reading the validation text", progress)};
+    report_limit(host, sets.train, config.train_documents, 0, "trains on", train_limit);
+    report_limit(host, sets.valid, config.valid_documents, 0, "validates on", valid_limit);
+    return sets;
   }
   if (config.train_documents < 0)
     bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_documents",
@@ -242,8 +256,13 @@ DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64
               "data.valid_share", config.valid_share);
   const DocumentSet all = scan_documents(host, {config.train, config, 0, 0}, "reading the training text", progress);
   const auto documents = static_cast<std::int64_t>(all.hashes.size());
-  if (!must_split_documents(documents, config))
-    return split_documents(all, config.valid_share, seed, config.train_documents, config.valid_documents);
+  if (!must_split_documents(documents, config)) {
+    DocumentSplit sets = split_documents(all, config.valid_share, seed, config.train_documents, config.valid_documents);
+    const std::int64_t held_out = held_out_documents(documents, config.valid_share);
+    report_limit(host, sets.train, config.train_documents, documents - held_out, "trains on", train_limit);
+    report_limit(host, sets.valid, config.valid_documents, held_out, "validates on", valid_limit);
+    return sets;
+  }
   host.log.info(
       "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
       "(data.valid_share)",

@@ -65,12 +65,12 @@ std::string describe(const DataUse& use, int seq_len) {
   const auto plural = [](std::int64_t count, const char* what) {
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
-  const std::string taken =
-      use.cut() == 0 ? fmt::format("all used, none cut: {} of at most {}", plural(use.sequences, "sequence"), seq_len)
-                     : fmt::format(
-                           "{} used, {} cut, because documents end after model.seq_len = {} "
-                           "(data.long = \"split\" would use all)",
-                           use.used, use.cut(), seq_len);
+  const std::string taken = use.cut() == 0
+                                ? fmt::format("none cut: {} of at most {}", plural(use.sequences, "sequence"), seq_len)
+                                : fmt::format(
+                                      "{} used, {} cut, because documents end after model.seq_len = {} "
+                                      "(data.long = \"split\" would use all)",
+                                      use.used, use.cut(), seq_len);
   return fmt::format("{}, {}: {}", plural(use.documents, "document"), plural(use.tokens, "token"), taken);
 }
 

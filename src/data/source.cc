@@ -182,6 +182,10 @@ DocumentSplit split_ends(const Host& host, const DocumentSet& all, double share,
   return split;
 }
 
+std::int64_t held_out_documents(std::int64_t documents, double share) {
+  return std::clamp<std::int64_t>(std::llround(share * static_cast<double>(documents)), 1, documents - 1);
+}
+
 DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_documents,
                               std::int64_t valid_documents) {
   const auto total = static_cast<std::int64_t>(all.hashes.size());
@@ -190,7 +194,7 @@ DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_
               "{} is one document, and data.long = \"cut\", so nothing can be held out for validation; set data.long = "
               "\"split\", or data.valid to a separate file",
               all.source.name());
-  const auto wanted = std::clamp<std::int64_t>(std::llround(share * static_cast<double>(total)), 1, total - 1);
+  const std::int64_t wanted = held_out_documents(total, share);
 
   // Selection sampling (Knuth, algorithm S): exactly `wanted` documents, every subset equally likely, in one pass.
   DocumentSplit split{DocumentSet(all.source), DocumentSet(all.source)};

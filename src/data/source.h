@@ -65,6 +65,8 @@ struct DocumentSplit {
 };
 DocumentSplit split_documents(const DocumentSet& all, double share, std::uint64_t seed, std::int64_t train_documents,
                               std::int64_t valid_documents);
+// Returns how many of `documents` documents are held out.
+std::int64_t held_out_documents(std::int64_t documents, double share);
 // True if `valid_share` is less than one document and documents may be split; then the ends of documents are held out.
 bool must_split_documents(std::int64_t documents, const DataConfig& config);
 // Splits every document instead: the last `share` of its text goes to `valid`, the beginning to `train`.

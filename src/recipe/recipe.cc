@@ -9,6 +9,7 @@
 #include "core/files/files.h"
 #include "core/files/folders.h"
 #include "core/old_names.h"
+#include "data/source.h"
 #include "recipe/common_names.h"
 #include "recipe/schema.h"
 #include "recipe/toml.h"
@@ -56,6 +57,14 @@ class Reader {
       }
     }
     if (root.find("title") == nullptr) recipe.title = first_comment(text);
+    if (places_["data.train_documents"].starts_with(origin + ":")) limits_builtin_ = is_builtin(recipe.data.train);
+  }
+
+  // Starts from a recipe that was already read.
+  void start_from(const Recipe& given) {
+    recipe = given;
+    recipe.notes.clear();
+    limits_builtin_ = is_builtin(recipe.data.train);
   }
 
   void override_with(const std::string& text) {
@@ -89,6 +98,7 @@ class Reader {
       return;
     }
     assign(name, node, place, "");
+    if (name == "data.train_documents") limits_builtin_ = false;
     // An explicit override applies to every stage.
     for (Stage& one : recipe.stages)
       std::erase_if(one.settings, [&](const auto& setting) { return setting.first == name; });
@@ -103,6 +113,8 @@ class Reader {
       const RecipeKey& key = *find_recipe_key(name);
       key.set(recipe, located(std::get<std::string>(key.get(recipe)), name));
     }
+    drop_limit();
+    if (recipe.stages.empty()) shorten_warmup(recipe, "", [](std::int64_t) {});
     check(recipe, "", origin);
     finish_stages(origin);
   }
@@ -119,6 +131,50 @@ class Reader {
   std::map<std::string, std::string> folders_;    // key -> folder of the file that set it
   std::optional<double> scale_of_all_layers_;     // some.beta_layer_scale given as one number
   std::map<std::size_t, double> scale_in_stage_;  // the same per stage
+  bool limits_builtin_ = false;                   // data.train_documents was set for built-in text
+
+  // A limit that a recipe sets for built-in text, which is as long as one likes, must not cut a text of the user's own.
+  void drop_limit() {
+    if (!limits_builtin_ || recipe.data.train_documents == 0) return;
+    const auto note = [&](const std::string& text) {
+      recipe.notes.push_back(fmt::format("data.train_documents = {} is meant for built-in text; {} is used as a whole",
+                                         recipe.data.train_documents, text));
+    };
+    for (std::size_t i = 0; i < recipe.stages.size(); ++i) {
+      auto& settings = recipe.stages[i].settings;
+      const auto of = [&](const char* name) {
+        return std::find_if(settings.begin(), settings.end(), [&](const auto& one) { return one.first == name; });
+      };
+      const auto text = of("data.train");
+      if (text == settings.end() || of("data.train_documents") != settings.end()) continue;
+      const auto name = std::get<std::string>(text->second);
+      if (is_builtin(name)) continue;
+      note(name);
+      settings.emplace_back("data.train_documents", std::int64_t{0});
+    }
+    if (is_builtin(recipe.data.train)) return;
+    note(recipe.data.train);
+    recipe.data.train_documents = 0;
+  }
+
+  // Shortens a warm-up that is longer than the run if the two numbers come from different places: who overrides the
+  // steps of a recipe need not know its warm-up. Two numbers in one place that contradict each other are refused.
+  template <typename Set>
+  void shorten_warmup(Recipe& one, const std::string& prefix, const Set& set) {
+    const std::int64_t steps = one.train.max_steps, warmup = one.train.warmup_steps;
+    if (names_ == Names::old_too || steps == 0 || warmup <= steps) return;
+    const auto origin = [&](const char* name) {
+      auto found = places_.find(prefix + name);
+      if (found == places_.end()) found = places_.find(name);
+      const std::string place = found == places_.end() ? "" : found->second;
+      return place.starts_with("override") ? "override" : place.substr(0, place.rfind(':'));
+    };
+    if (origin("train.max_steps") == origin("train.warmup_steps")) return;
+    one.train.warmup_steps = std::max<std::int64_t>(1, steps / 10);
+    set(one.train.warmup_steps);
+    recipe.notes.push_back(fmt::format("{}train.warmup_steps is {} instead of {}: the run has {} steps", prefix,
+                                       one.train.warmup_steps, warmup, steps));
+  }
 
   // The first value of errors from combination checks is the key at fault; the message adds where it was set.
   void check(const Recipe& one, const std::string& prefix, const std::string& origin) const {
@@ -228,8 +284,15 @@ class Reader {
       }
     }
     if (recipe.stages.empty()) return;
-    const std::vector<Recipe> each = stage_recipes(recipe);
-    for (std::size_t i = 0; i < each.size(); ++i) check(each[i], stage_prefix(i), origin);
+    std::vector<Recipe> each = stage_recipes(recipe);
+    for (std::size_t i = 0; i < each.size(); ++i) {
+      shorten_warmup(each[i], stage_prefix(i), [&](std::int64_t steps) {
+        auto& settings = recipe.stages[i].settings;
+        std::erase_if(settings, [](const auto& one) { return one.first == "train.warmup_steps"; });
+        settings.emplace_back("train.warmup_steps", steps);
+      });
+      check(each[i], stage_prefix(i), origin);
+    }
   }
 
   void read_base(const TomlNode& base, const std::string& origin, std::vector<std::string> chain) {
@@ -569,7 +632,7 @@ Recipe parse_recipe(const std::string& text, const std::string& origin, const st
 
 Recipe override_recipe(const Recipe& recipe, const std::string& origin, const std::vector<std::string>& overrides) {
   Reader reader;
-  reader.recipe = recipe;
+  reader.start_from(recipe);
   for (const std::string& override_text : overrides) reader.override_with(override_text);
   reader.finish(origin);
   return reader.recipe;

@@ -95,6 +95,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
                    different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
   }
   if (from) recipe.from = broadcast_recipe(group, recipe, paths.config()).from;
+  for (const std::string& note : recipe.notes) hooks.log.info("{}", note);
   // Creates the context first: an unavailable device or precision is an error before anything is read or written.
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, hooks.log, group, hooks.neighbours);
   group.all_or_none([&] { check_recipe(*ctx, recipe); });

@@ -48,6 +48,33 @@ TEST(Corpora, TrainAndValidFiles) {
   EXPECT_NE(bare.train.hash(), subset.train.hash());
 }
 
+TEST(Corpora, ALimitIsReported) {
+  const TemporaryFolder folder;
+  DataConfig config = small_config(folder.write("text.txt", text_of(0, 20)));
+  config.valid_share = 0.25;
+  config.train_documents = 6;
+  config.valid_documents = 2;
+  const Listener listener;
+  load(config, "", 1, listener.host);
+  EXPECT_TRUE(any_contains(listener.infos, "trains on 6 of 15 documents (data.train_documents = 6)"));
+  EXPECT_TRUE(any_contains(listener.infos, "validates on 2 of 5 documents (data.valid_documents = 2)"));
+  config.valid = folder.write("valid.txt", text_of(50, 8));
+  const Listener second;
+  load(config, "", 1, second.host);
+  EXPECT_TRUE(any_contains(second.infos, "trains on the first 6 documents of the file"));
+  // Limits that leave nothing out, and those of built-in text.
+  const Listener third;
+  config.train_documents = 30;
+  config.valid_documents = 0;
+  load(config, "", 1, third.host);
+  DataConfig built_in = small_config("builtin:stories");
+  built_in.train_documents = 20;
+  built_in.valid_documents = 4;
+  load(built_in, "", 1, third.host);
+  EXPECT_FALSE(any_contains(third.infos, "data.train_documents"));
+  EXPECT_FALSE(any_contains(third.infos, "data.valid_documents"));
+}
+
 TEST(Corpora, BytesAddUpToTheStory) {
   const TemporaryFolder folder;
   const std::string odd = "Zoë said: \"日本語!\"\n\n   twice,\ttabbed  and  spaced ";

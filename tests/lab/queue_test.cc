@@ -108,8 +108,10 @@ TEST_F(Queue, SkipsWhatIsFinished) {
 }
 
 TEST_F(Queue, AnOverrideThatDoesNotFitNamesTheRun) {
-  options_.overrides = {"train.max_steps=2"};
-  EXPECT_ERROR((plan({"one", "warm"})), Code::setting_out_of_range, "warm", "train.warmup_steps", "5", "2");
+  options_.overrides = {"some.experts=1"};
+  EXPECT_ERROR((plan({"three", "one"})), Code::setting_out_of_range, "one", "some.top_k", "2", "1");
+  options_.overrides = {"train.max_steps=2"};  // shortens the warm-up as well
+  EXPECT_EQ(plan({"one", "warm"})[1].recipe.train.warmup_steps, 1);
 }
 
 TEST_F(Queue, InterruptingLosesNothing) {

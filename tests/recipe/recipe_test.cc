@@ -50,6 +50,52 @@ TEST(Recipe, EmptyTextGivesDefaultsOfA4) {
   EXPECT_FALSE(recipe.published.has_value());
 }
 
+// Who shortens a run need not know its warm-up.
+TEST(Recipe, AWarmUpThatIsTooLongIsShortened) {
+  const std::string text = "[train]\nmax_steps = 400\nwarmup_steps = 50\n";
+  const Recipe shorter = parse_recipe(text, "some.toml", {"train.max_steps=20"});
+  EXPECT_EQ(shorter.train.warmup_steps, 2);
+  ASSERT_EQ(shorter.notes.size(), 1U);
+  EXPECT_NE(shorter.notes[0].find("train.warmup_steps is 2 instead of 50"), std::string::npos) << shorter.notes[0];
+  EXPECT_EQ(parse_recipe(text, "some.toml", {"train.max_steps=4"}).train.warmup_steps, 1);
+  const Recipe same = parse_recipe(text, "some.toml", {"train.max_steps=50"});
+  EXPECT_EQ(same.train.warmup_steps, 50);
+  EXPECT_TRUE(same.notes.empty());
+  // Both numbers from the same place contradict each other.
+  EXPECT_TRUE(is_bad_input(error_of(text, {"train.max_steps=20", "train.warmup_steps=30"}), Code::setting_out_of_range,
+                           {"train.warmup_steps", "30", "20"}));
+  const Recipe stages =
+      parse_recipe(text + "[[stage]]\n[[stage]]\ntrain.max_steps = 300\n", "some.toml", {"stage.2.train.max_steps=10"});
+  EXPECT_EQ(stage_recipes(stages)[0].train.warmup_steps, 50);
+  EXPECT_EQ(stage_recipes(stages)[1].train.warmup_steps, 1);
+}
+
+// Built-in text is as long as one likes, so its limit says nothing about another text.
+TEST(Recipe, ALimitForBuiltInTextDoesNotCutAnother) {
+  const Folder folder;
+  folder.write("base.toml", "[data]\ntrain = \"builtin:stories\"\ntrain_documents = 4800\nvalid_documents = 300\n");
+  const auto read = [&](const std::string& text, const std::vector<std::string>& overrides) {
+    return load_recipe(folder.write("mine.toml", text), overrides);
+  };
+  const std::string base = "base = \"base.toml\"\n";
+  const Recipe own = read(base, {"data.train=mine.txt"});
+  EXPECT_EQ(own.data.train_documents, 0);
+  EXPECT_EQ(own.data.valid_documents, 300);  // enough to measure a loss; `some train` reports the rest
+  ASSERT_EQ(own.notes.size(), 1U);
+  EXPECT_NE(own.notes[0].find("4800"), std::string::npos) << own.notes[0];
+  EXPECT_EQ(read(base + "[data]\ntrain = \"mine.txt\"\n", {}).data.train_documents, 0);
+  // Other built-in text, and limits that were set for the text itself, stay.
+  EXPECT_EQ(read(base, {"data.train=builtin:nature"}).data.train_documents, 4800);
+  EXPECT_EQ(read(base, {"data.train=mine.txt", "data.train_documents=7"}).data.train_documents, 7);
+  EXPECT_EQ(read(base, {"data.train_documents=7", "data.train=mine.txt"}).data.train_documents, 7);
+  EXPECT_EQ(read(base + "[data]\ntrain = \"mine.txt\"\ntrain_documents = 9\n", {}).data.train_documents, 9);
+  EXPECT_EQ(override_recipe(read(base, {}), "x", {"data.train=mine.txt"}).data.train_documents, 0);
+  const Recipe stages =
+      read(base + "[[stage]]\n[[stage]]\ndata.train = \"builtin:nature\"\n", {"stage.1.data.train=mine.txt"});
+  EXPECT_EQ(stage_recipes(stages)[0].data.train_documents, 0);
+  EXPECT_EQ(stage_recipes(stages)[1].data.train_documents, 4800);
+}
+
 TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
   // Each key is set to a value unlike its default, written, and read again. Some make sense only beside another.
   const std::map<std::string, std::string> beside = {{"data.unit", "data.train=text.txt"},
