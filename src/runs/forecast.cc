@@ -32,6 +32,7 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
     const DataEstimate data = estimate_data(host, recipe.data, model.seq_len);
     if (data.known) out.text = data.use;
     out.unknown_reason = data.unknown_reason;
+    out.bytes_per_token = data.bytes_per_token;
     out.max_sequences = data.max_sequences;
   }
   out.sequences_per_step = static_cast<std::int64_t>(train.batch) * train.accumulate;

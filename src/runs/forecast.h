@@ -16,6 +16,7 @@ struct Forecast {
   ParameterCounts parameters;
   std::optional<DataUse> text;        // for training: estimated, or as counted
   std::string unknown_reason;         // empty if it is known
+  double bytes_per_token = 0;         // of a sample of the text; 0 if it was counted
   std::int64_t max_sequences = 0;     // upper bound from the text
   std::optional<std::int64_t> steps;  // if the text is known
   std::int64_t sequences_per_step = 0;

@@ -1,5 +1,7 @@
 #include "train/rate.h"
 
+#include <numeric>
+
 namespace some {
 namespace {
 constexpr std::size_t max_marks = 50;
@@ -28,6 +30,21 @@ RateMeter::Rates RateMeter::rates() const {
   const double seconds = std::chrono::duration<double>(last.when - first.when).count();
   return {(last.tokens - first.tokens) / seconds, (last.slots - first.slots) / seconds,
           (last.operations - first.operations) / seconds, seconds / static_cast<double>(last.step - first.step)};
+}
+
+std::int64_t evaluations_left(std::int64_t done, std::int64_t last, std::int64_t steps_per_epoch,
+                              std::int64_t eval_every) {
+  if (done >= last) return 0;
+  const auto multiples = [&](std::int64_t of) { return last / of - done / of; };
+  std::int64_t count = multiples(steps_per_epoch);
+  if (last % steps_per_epoch != 0) count += 1;
+  if (eval_every == 0) return count;
+  // Steps that are an end of an epoch as well count once; a common multiple beyond the run does not occur.
+  const std::int64_t factor = eval_every / std::gcd(eval_every, steps_per_epoch);
+  const std::int64_t both = steps_per_epoch > last / factor ? last + 1 : steps_per_epoch * factor;
+  count += multiples(eval_every) - multiples(both);
+  if (last % eval_every == 0 && last % steps_per_epoch != 0) count -= 1;
+  return count;
 }
 
 }  // namespace some

@@ -35,4 +35,25 @@ class RateMeter {
   std::deque<Mark> marks_;
 };
 
+// Time per token of what interrupts training: evaluations and the checkpoints that follow them.
+class PauseMeter {
+ public:
+  void add(double seconds, double tokens) {
+    seconds_ += seconds;
+    tokens_ += tokens;
+  }
+  // Until the first pause was measured: a forward pass takes a third of the time of a step.
+  double seconds(double tokens, const RateMeter::Rates& training) const {
+    return tokens * (tokens_ > 0 ? seconds_ / tokens_ : 1 / (3 * training.tokens));
+  }
+
+ private:
+  double seconds_ = 0, tokens_ = 0;
+};
+
+// Returns how many steps in (done, last] are scheduled for an evaluation: the last one, the ends of epochs, and every
+// eval_every-th (0: none).
+std::int64_t evaluations_left(std::int64_t done, std::int64_t last, std::int64_t steps_per_epoch,
+                              std::int64_t eval_every);
+
 }  // namespace some

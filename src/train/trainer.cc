@@ -181,6 +181,8 @@ void Trainer::step() {
     rate_.mark(state_.step);
     show_progress();
     if (state_.step % train.measure_every == 0 || state_.step_in_stage() == training_stage().steps) write_rates();
+    if (first_steps_) rate_.restart(state_.step);
+    first_steps_ = false;
   }
 }
 
@@ -367,8 +369,25 @@ void Trainer::show_progress() {
   progress.slots_per_second = rates.slots;
   progress.operations_per_second = rates.operations;
   progress.matrix_rate = matrix_rate_;
-  progress.seconds_left = rates.step_seconds * static_cast<double>(total_steps() - state_.step);
+  if (!first_steps_)
+    progress.seconds_left =
+        rates.step_seconds * static_cast<double>(total_steps() - state_.step) + evaluation_seconds_left();
   hooks_.step(progress);
+}
+
+// Evaluations of this stage and of later ones; at the end of a stage every text is evaluated.
+double Trainer::evaluation_seconds_left() const {
+  const auto tokens = [](const TrainingStage& stage) { return static_cast<double>(stage.use.valid.used); };
+  double left = 0, all_texts = 0;
+  for (const TrainingStage& stage : stages_) all_texts += tokens(stage);
+  for (std::size_t i = static_cast<std::size_t>(state_.stage); i < stages_.size(); ++i) {
+    const TrainingStage& stage = stages_[i];
+    const std::int64_t done = static_cast<std::int64_t>(i) == state_.stage ? state_.step_in_stage() : 0;
+    left += tokens(stage) * static_cast<double>(evaluations_left(done, stage.steps, stage.steps_per_epoch,
+                                                                 stage.recipe.train.eval_every));
+    if (state_.stages > 0 && done < stage.steps) left += all_texts - tokens(stage);
+  }
+  return pauses_.seconds(left, rate_.rates());
 }
 
 void Trainer::run_scheduled() {
@@ -377,6 +396,7 @@ void Trainer::run_scheduled() {
   const bool last = state_.step_in_stage() == training_stage().steps;
   const bool epoch_ends = last || state_.step_in_stage() % training_stage().steps_per_epoch == 0;
   bool stop_early = false;
+  const auto begin = std::chrono::steady_clock::now();
   if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
   if (epoch_ends || every(train.eval_every)) {
     evaluate();
@@ -387,6 +407,11 @@ void Trainer::run_scheduled() {
   if (epoch_ends || stop_early || every(train.checkpoint_every) || state_.best_step == state_.step) {
     save();
     rate_.restart(state_.step);
+  }
+  if (epoch_ends || every(train.eval_every)) {
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    pauses_.add(seconds.count(), static_cast<double>(training_stage().use.valid.used));
+    rate_.restart(state_.step);  // an evaluation is not a part of a step
   }
   if (stop_early && !last) {
     ctx_->log.info("{}stopped early: {} evaluations without improvement (best {:.4f} at step {})",

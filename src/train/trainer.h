@@ -31,7 +31,8 @@ struct TrainProgress {
   double loss = 0, lr = 0, grad_norm = 0;
   double tokens_per_second = 0, slots_per_second = 0, operations_per_second = 0;
   double matrix_rate = 0;  // of this GPU, measured; 0 on a CPU
-  double seconds_left = 0;
+  // Training and evaluations; not after the first steps of a session, which take longer.
+  std::optional<double> seconds_left;
 };
 
 struct TrainHooks {
@@ -145,6 +146,7 @@ class Trainer {
   void close_epoch();
   void remove_surplus();
   void show_progress();
+  double evaluation_seconds_left() const;
   void write_rates();
   void write_timing(std::int64_t first_step, double seconds);
 
@@ -170,6 +172,8 @@ class Trainer {
   std::optional<EvaluationReport> evaluation_;  // the last one
   std::optional<std::int64_t> saved_at_;
   RateMeter rate_;
+  bool first_steps_ = true;                              // of this session: they allocate memory
+  PauseMeter pauses_;                                    // evaluations, with the checkpoints after them
   std::chrono::steady_clock::time_point session_start_;  // with its first step
   double matrix_rate_ = 0;
 };

@@ -184,7 +184,8 @@ nlohmann::json to_json(const TrainProgress& progress) {
                      {"lr", progress.lr},
                      {"gradient_norm", progress.grad_norm},
                      {"tokens_per_second", progress.tokens_per_second},
-                     {"seconds_left", progress.seconds_left}};
+                     {"seconds_left", nullptr}};
+  if (progress.seconds_left) out["seconds_left"] = *progress.seconds_left;
   if (progress.stages > 0) {
     out["stage"] = progress.stage;
     out["stages"] = progress.stages;

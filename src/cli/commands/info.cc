@@ -86,7 +86,8 @@ nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
 // Returns the size in bytes of the memory (kNN store) that is built from the training text.
 double bytes_of_store(const Recipe& recipe) { return store_bytes(recipe.memory, recipe.model.d_model, sizeof(float)); }
 
-void run(const InfoFlags& options) {
+void run(InfoFlags options) {
+  if (!exists_path(options.recipe) && !names_recipe(options.recipe)) options.recipe = find_run_folder(options.recipe);
   const bool is_run = folder_exists(options.recipe);
   if (is_run && !options.overrides.empty())
     bad_input(Code::setting_misplaced, "{}: a run is what it is; settings are changed in a recipe",
@@ -166,11 +167,13 @@ void run(const InfoFlags& options) {
   const char* const at_most = forecast.text ? "" : "at most ";
   if (forecast.text) {
     fmt::print("text         {}{}\n",
-               counted ? "" : "at about four bytes per token: ", describe(*forecast.text, recipe.model.seq_len));
-    const std::string how = stages.empty()
-                                ? fmt::format("{} sequences per step, {} epoch{}", forecast.sequences_per_step,
-                                              train.epochs, train.epochs == 1 ? "" : "s")
-                                : fmt::format("in {} stages", stages.size());
+               counted || forecast.bytes_per_token == 0
+                   ? ""
+                   : fmt::format("estimated, {:.1f} bytes per token: ", forecast.bytes_per_token),
+               describe(*forecast.text, recipe.model.seq_len));
+    const std::string how = stages.empty() ? fmt::format("{} sequences per step, {} epoch{}", forecast.sequences_per_step,
+                                                         train.epochs, train.epochs == 1 ? "" : "s")
+                                           : fmt::format("in {} stages", stages.size());
     fmt::print("steps        {} ({})\n", *forecast.steps, how);
   } else {
     fmt::print("text         unknown: {}\n", forecast.unknown_reason);
@@ -222,7 +225,7 @@ void run(const InfoFlags& options) {
 
 void set_up_info(Command& command) {
   auto options = std::make_shared<InfoFlags>();
-  command.add_option("RECIPE", options->recipe, "recipe, by name or file, or run folder")->required();
+  command.add_option("RECIPE", options->recipe, "recipe, by name or file, or run")->required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
   command
       .add_option("--ranks", options->ranks,

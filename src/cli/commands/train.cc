@@ -75,8 +75,8 @@ class Display {
         {fmt::format("lr {:.1e}", p.lr), 5},
         {fmt::format("{} tokens/s", format_count(p.tokens_per_second)), 3},
         {fmt::format("{:.2f} TFLOP/s", p.operations_per_second / 1e12), 6},
-        {fmt::format("{} left", format_seconds(p.seconds_left)), 2},
     };
+    if (p.seconds_left) parts.push_back({fmt::format("{} left", format_seconds(*p.seconds_left)), 2});
     if (p.matrix_rate > 0)
       parts[5].text += fmt::format(" ({:.0f}% of this GPU's {:.0f})", 100 * p.operations_per_second / p.matrix_rate,
                                    p.matrix_rate / 1e12);
@@ -281,6 +281,11 @@ void run(const TrainFlags& options) {
   } else if (finished) {
     if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
     fmt::print("run folder: {}\n", folder);
+    if (options.board && !folder.empty())
+      fmt::print("the board closes with the run; 'some board {}' shows it again\n",
+                 std::filesystem::path(folder).parent_path().empty()
+                     ? "."
+                     : std::filesystem::path(folder).parent_path().string());
   }
 }
 
@@ -289,14 +294,16 @@ void set_up_train(Command& command) {
   command.add_option("RECIPE", options->recipe, "recipe, by name or file (TOML)");
   command.add_option("OVERRIDES", options->overrides, "key=value, e.g. train.max_steps=100 some.top_k=8");
   command.add_option("-o,--out", options->out, "new run folder (default: runs/NAME)");
-  command.add_option("--resume", options->resume, "run folder to resume");
+  command.add_option("--resume", options->resume, "run to resume, by name (in runs) or folder")->run_folder();
   command
       .add_option(
           "--from-step", options->from_step,
           "with --resume: step of the checkpoint to resume from (default: the latest); later checkpoints are set aside")
       ->not_negative();
-  command.add_option("--from", options->from,
-                     "run whose weights and keys initialize the new run; without RECIPE its settings are used too");
+  command
+      .add_option("--from", options->from,
+                  "run whose weights and keys initialize the new run; without RECIPE its settings are used too")
+      ->run_folder();
   command.add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
   command.add_flag("--with-optimizer", options->with_optimizer, "with --from: also load the optimizer state");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
