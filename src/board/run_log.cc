@@ -256,6 +256,8 @@ void RunLog::look_at_state(bool changed) {
   int seed = 0;
   try {
     if (const auto found = find_run(folder_)) {
+      if (!found_ || found_->saved_step != found->saved_step) version_ += 1;
+      found_ = found;
       state = found->state_text();
       final_ = found->state != RunState::running;
       recipe = found->identity.recipe;
@@ -368,7 +370,7 @@ nlohmann::json RunLog::summary() const {
                      {"place", text(place_)},
                      {"title", text(title_)},
                      {"state", state_},
-                     {"step", step},
+                     {"step", found_ ? static_cast<double>(found_->step(static_cast<std::int64_t>(step))) : step},
                      {"group", group_},
                      {"recipe", text(recipe_)},
                      {"layers", layers_},

@@ -13,6 +13,7 @@
 #include "board/curves.h"
 #include "board/json_walk.h"
 #include "core/files/json_lines.h"
+#include "runs/run_list.h"
 
 namespace some {
 
@@ -101,8 +102,9 @@ class RunLog {
   std::string title_, group_, recipe_, state_, trouble_;
   int seed_ = 0, layers_ = 0, experts_ = 0;
   std::int64_t total_steps_ = 0;
-  bool final_ = false;  // not running
-  bool reset_ = true;   // data reported so far is no longer valid
+  std::optional<RunListEntry> found_;  // its state
+  bool final_ = false;                 // not running
+  bool reset_ = true;                  // data reported so far is no longer valid
   std::int64_t version_ = 1, told_version_ = 0;
   struct timespec config_time_ {
   }, keys_time_{}, memory_time_{};

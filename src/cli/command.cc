@@ -9,6 +9,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "cli/places.h"
 #include "core/escape.h"
 
 namespace some {
@@ -40,6 +41,11 @@ Option* Option::allow_extra_args(bool several) {
 
 Option* Option::delimiter(char between) {
   option_->delimiter(between);
+  return this;
+}
+
+Option* Option::run_folder() {
+  option_->transform([](const std::string& name) { return find_run_folder(name); });
   return this;
 }
 

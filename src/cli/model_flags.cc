@@ -6,7 +6,7 @@
 namespace some {
 
 void add_model_flags(Command& command, ModelFlags& flags) {
-  command.add_option("RUN", flags.run, "run folder")->required();
+  command.add_option("RUN", flags.run, "run, by name (in runs) or folder")->run_folder()->required();
   command.add_option("--checkpoint", flags.checkpoint, "checkpoint: latest, best, or a step number")
       ->capture_default_str();
   command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();

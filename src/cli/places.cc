@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/files/folders.h"
 #include "recipe/schema.h"
+#include "runs/run.h"
 
 namespace some {
 
@@ -38,21 +39,44 @@ std::vector<std::string> recipe_names() {
   return names;
 }
 
-std::string find_recipe(const std::string& name) {
+namespace {
+
+bool is_bare(const std::string& name) { return name.find('/') == std::string::npos; }
+std::string recipe_file(const std::string& name) { return name.ends_with(".toml") ? name : name + ".toml"; }
+
+// Returns the file for a recipe's name or path; empty if it is not found.
+std::string recipe_path(const std::string& name) {
   if (name.empty() || exists_path(name)) return name;
   if (exists_path(name + ".toml")) return name + ".toml";
-  const bool bare = name.find('/') == std::string::npos;
-  const std::string file = name.ends_with(".toml") ? name : name + ".toml";
-  const std::vector<std::string> folders = recipe_folders();
-  for (const std::string& folder : folders) {
-    if (bare && exists_path((fs::path(folder) / file).string())) return (fs::path(folder) / file).string();
+  if (!is_bare(name)) return "";
+  for (const std::string& folder : recipe_folders()) {
+    const std::string path = (fs::path(folder) / recipe_file(name)).string();
+    if (exists_path(path)) return path;
   }
+  return "";
+}
+
+}  // namespace
+
+bool names_recipe(const std::string& name) { return !recipe_path(name).empty(); }
+
+std::string find_recipe(const std::string& name) {
+  if (const std::string path = recipe_path(name); name.empty() || !path.empty()) return path;
+  const bool bare = is_bare(name);
+  const std::string file = recipe_file(name);
+  const std::vector<std::string> folders = recipe_folders();
   const std::string stem = fs::path(file).stem().string();
   const std::string meant = misspelled_name(stem, recipe_names());
   const std::string looked = bare && !folders.empty() ? fmt::format(" here or in {}", fmt::join(folders, ", ")) : "";
   bad_input(Code::recipe_not_found, "recipe {} not found{}; {}", name, looked,
             meant.empty() ? "'some lab list' shows those that come with the program"
                           : fmt::format("did you mean {}?", meant));
+}
+
+std::string find_run_folder(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos || exists_path(name)) return name;
+  const std::string folder = "runs/" + name;
+  return exists_path(RunPaths{folder}.config()) ? folder : name;
 }
 
 }  // namespace some

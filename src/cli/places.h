@@ -1,4 +1,4 @@
-// Search paths for files that users name without a folder: recipes.
+// Search paths for what users name without a folder: recipes and runs.
 #pragma once
 
 #include <string>
@@ -13,5 +13,9 @@ std::vector<std::string> recipe_folders();
 std::vector<std::string> recipe_names();
 // Returns the file for a recipe's name ("tiny") or path. Throws (bad_input) with the nearest name if it is not found.
 std::string find_recipe(const std::string& name);
+// True if find_recipe() finds it.
+bool names_recipe(const std::string& name);
+// Returns runs/NAME for a name that is no path itself and has a run there, otherwise the name as it is.
+std::string find_run_folder(const std::string& name);
 
 }  // namespace some

@@ -10,6 +10,7 @@
 #include "core/files/folders.h"
 #include "core/files/json.h"
 #include "recipe/scale.h"
+#include "runs/checkpoint.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"
 
@@ -100,6 +101,7 @@ std::optional<RunListEntry> find_run(const std::string& folder, const Log& log) 
   }
   try {
     run.state = run_state(run.folder);
+    run.saved_step = marked_latest(run.folder);
   } catch (const Error& error) {
     log.warning(Code::checkpoint_unreadable, "{}: its last checkpoint cannot be read: {}", run.folder, error.what());
     run.state = RunState::interrupted;

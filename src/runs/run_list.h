@@ -1,6 +1,7 @@
 // Lists the run folders of a lab, with recipe and progress of each.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -32,9 +33,15 @@ struct RunListEntry {
   std::string name;  // last part of the folder
   LabIdentity identity;
   RunState state = RunState::absent;
-  std::string failure;  // reason for failure, if it failed
-  bool stored = false;  // true if the identity was read from lab.json
+  std::string failure;                     // reason for failure, if it failed
+  std::optional<std::int64_t> saved_step;  // of its last checkpoint
+  bool stored = false;                     // true if the identity was read from lab.json
 
+  // Returns the step that the run has reached: the saved one, since it is what the run resumes from and is used with.
+  // A running run is further, at the last step in its metrics.
+  std::int64_t step(std::int64_t logged) const {
+    return saved_step && state != RunState::running ? *saved_step : std::max(logged, saved_step.value_or(0));
+  }
   std::string state_text() const;  // "done", "running", "interrupted", "failed"
 };
 

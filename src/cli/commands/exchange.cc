@@ -125,7 +125,7 @@ void set_up_library_show(Command& command) {
 
 void set_up_export(Command& command) {
   auto flags = std::make_shared<ExportFlags>();
-  command.add_option("RUN", flags->options.run, "run folder")->required();
+  command.add_option("RUN", flags->options.run, "run, by name (in runs) or folder")->run_folder()->required();
   command.add_option("--to", flags->to, "format; hf = a folder for Hugging Face's libraries and plain PyTorch")
       ->capture_default_str();
   command.add_option("-o,--out", flags->options.out, "new folder")->required();

@@ -71,7 +71,7 @@ struct Listed {
   std::int64_t step() const {
     std::int64_t step = history.train.empty() ? 0 : history.train.back().step;
     if (const EvalPoint* last = history.last()) step = std::max(step, last->step);
-    return step;
+    return history.found.step(step);
   }
 };
 
@@ -120,7 +120,7 @@ nlohmann::json result_json(const Listed& run) {
 
 struct RunsOptions {
   std::string folder = "runs";
-  bool json = false;
+  bool settings = false, json = false;
 };
 
 // Returns the most frequent value of each setting; ties are resolved in favor of the first one seen.
@@ -165,25 +165,37 @@ void list_runs(const RunsOptions& options) {
     print_json({{"folder", options.folder}, {"runs", list}});
     return;
   }
-  std::size_t width = 3;
-  for (const Listed& run : runs) width = std::max(width, display_width(run.history.found.name));
-  fmt::print("{:{}}  {:<11}  {:>7}  {:>8}  {:>9}  {:>20}  {:>9}\n", "run", width, "state", "step", "loss", "bits/byte",
-             "parameters (trained)", "on disk");
-  for (const Listed& run : runs) {
-    const EvalPoint* last = run.history.last();
-    fmt::print("{}{}  {:<11}  {:>7}  {:>8}  {:>9}  {:>20}  {:>9}\n", run.history.found.name,
-               std::string(width - display_width(run.history.found.name), ' '), run.history.found.state_text(),
-               run.step(), last ? fmt::format("{:.4f}", last->loss) : "-",
-               last ? fmt::format("{:.4f}", last->bits_per_byte) : "-", size_words(run), format_bytes(run.bytes));
-    std::string differences;
+  const auto differences_of = [&](const Listed& run) {
+    std::string text;
     for (const std::string& key : key_order()) {
       const auto value = run.settings.find(key);
       if (value != run.settings.end() && value->second != common.at(key))
-        differences += fmt::format("{}{} = {}", differences.empty() ? "" : ", ", key, value->second);
+        text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", key, value->second);
     }
-    if (!differences.empty()) fmt::print("{}", wrapped(differences, table_columns(), "    "));
+    return text;
+  };
+  std::size_t width = 3, state_width = 5, different = 0;
+  for (const Listed& run : runs) {
+    width = std::max(width, display_width(run.history.found.name));
+    state_width = std::max(state_width, run.history.found.state_text().size());
   }
-  if (runs.size() > 1) fmt::print("below a run: settings in which it differs from most of the others\n");
+  fmt::print("{:{}}  {:<{}}  {:>7}  {:>8}  {:>9}  {:>20}  {:>9}\n", "run", width, "state", state_width, "step", "loss",
+             "bits/byte", "parameters (trained)", "on disk");
+  for (const Listed& run : runs) {
+    const EvalPoint* last = run.history.last();
+    fmt::print("{}{}  {:<{}}  {:>7}  {:>8}  {:>9}  {:>20}  {:>9}\n", run.history.found.name,
+               std::string(width - display_width(run.history.found.name), ' '), run.history.found.state_text(),
+               state_width, run.step(), last ? fmt::format("{:.4f}", last->loss) : "-",
+               last ? fmt::format("{:.4f}", last->bits_per_byte) : "-", size_words(run), format_bytes(run.bytes));
+    const std::string differences = differences_of(run);
+    if (!differences.empty()) different += 1;
+    if (options.settings && !differences.empty()) fmt::print("{}", wrapped(differences, table_columns(), "    "));
+  }
+  if (options.settings && different > 0)
+    fmt::print("below a run: settings in which it differs from most of the others\n");
+  else if (different > 0)
+    print_line("{} of {} runs differ from the others in settings; 'some runs{} --settings' shows them", different,
+               runs.size(), options.folder == "runs" ? "" : " " + options.folder);
 }
 
 // --- compare ---
@@ -363,13 +375,15 @@ void compare(const CompareOptions& options) {
 void set_up_runs(Command& command) {
   auto options = std::make_shared<RunsOptions>();
   command.add_option("FOLDER", options->folder, "folder of run folders")->capture_default_str();
+  command.add_flag("--settings", options->settings,
+                   "below each run, the settings in which it differs from most others");
   command.add_json(options->json);
   command.callback([options] { list_runs(*options); });
 }
 
 void set_up_compare(Command& command) {
   auto options = std::make_shared<CompareOptions>();
-  command.add_option("RUNS", options->runs, "two or more run folders")->required();
+  command.add_option("RUNS", options->runs, "two or more runs, by name (in runs) or folder")->run_folder()->required();
   command.add_option("--html", options->html, "also write an HTML page with overlaid curves and the tables");
   command.add_json(options->json);
   command.callback([options] { compare(*options); });
