@@ -84,7 +84,7 @@ std::string write_recipe(const Recipe& recipe) {
     if (!table.name.empty()) text += fmt::format("\n# {}\n[{}]\n", table.meaning, table.name);
     for (const RecipeKey& key : recipe_keys()) {
       if (key.table != table.name) continue;
-      text += fmt::format("# {}\n#   {}; default {}\n{} = {}\n", key.meaning, key.expected(),
+      text += fmt::format("# {}\n#   {}; {} if not set\n{} = {}\n", key.meaning, key.expected(),
                           key.write(key.get(defaults)), key.name, key.write(key.get(recipe)));
     }
   }

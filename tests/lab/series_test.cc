@@ -143,7 +143,7 @@ TEST(Recipes, DefaultIsTheReferenceOfEveryKey) {
   const Recipe defaults;
   for (const RecipeKey& key : recipe_keys()) {
     // The comment written by the program is directly above the key; the value may differ.
-    const std::string expected = fmt::format("# {}\n#   {}; default {}\n{} = ", key.meaning, key.expected(),
+    const std::string expected = fmt::format("# {}\n#   {}; {} if not set\n{} = ", key.meaning, key.expected(),
                                              key.write(key.get(defaults)), key.name);
     EXPECT_NE(text.find(expected), std::string::npos)
         << "recipes/default.toml lacks or misdescribes " << key.full_name() << ":\n"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 
 #include "cli/command.h"
 #include "cli/places.h"
@@ -43,6 +44,9 @@ std::string pattern_of(const std::string& given) {
 void run(const KeysFlags& options) {
   const std::string pattern = pattern_of(options.pattern);
   const Recipe defaults;
+  const std::string reference = "default";  // the recipe that documents every setting has values of its own
+  const std::optional<Recipe> own =
+      names_recipe(reference) ? std::optional(load_recipe(find_recipe(reference), {})) : std::nullopt;
   const Recipe recipe = options.recipe.empty() ? Recipe() : load_recipe(find_recipe(options.recipe), {});
   std::vector<const RecipeKey*> found;
   for (const RecipeKey& key : recipe_keys()) {
@@ -81,10 +85,14 @@ void run(const KeysFlags& options) {
           fmt::print("{}", wrapped(fmt::format("[{}] {}", table, one.meaning), table_columns()));
       }
     }
+    const std::string in_reference = own && key->full_name() != "title" ? key->write(key->get(*own)) : standard;
+    const std::string elsewhere =
+        in_reference == standard ? "" : fmt::format("; the recipe {} sets {}", reference, in_reference);
     const std::string now = options.recipe.empty() ? "" : fmt::format(" = {}", value);
     fmt::print("{}{}\n", key->full_name(), now);
     fmt::print("{}", wrapped(key->meaning, table_columns(), "    "));
-    fmt::print("{}", wrapped(fmt::format("{}; default {}", key->expected(), standard), table_columns(), "    "));
+    fmt::print("{}", wrapped(fmt::format("{}; {} if not set{}", key->expected(), standard, elsewhere), table_columns(),
+                             "    "));
   }
   if (!of_stages.empty() && !options.json)
     fmt::print("{}", wrapped("[[stage]] A part of the run with its own text or settings; stages run one after another. "
