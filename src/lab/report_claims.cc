@@ -121,6 +121,7 @@ struct Question {
   }
 
   // Returns the verdict of the whole claim including its parts; empty if nothing is expected or nothing was measured.
+  // Small models with one seed each are no evidence for or against a claim.
   Text verdict() const {
     std::vector<Verdict> all;
     bool once = false, several = false;  // numbers of seeds behind the verdict
@@ -136,6 +137,8 @@ struct Question {
     const auto count = [&](Verdict one) { return std::count(all.begin(), all.end(), one); };
     const auto holds = count(Verdict::holds), open = count(Verdict::open), fails = count(Verdict::fails);
     if (holds + open + fails == 0) return {};
+    if (once && runs.front()->scaled())
+      return texts.say("scaled-once", {{"scale", fmt::format("{}", runs.front()->scale)}});
     const std::string seeds = !once ? "" : several ? "-some-once" : "-once";
     if (holds > 0 && open + fails > 0) return texts.say("mixed" + seeds);
     if (fails > 0) return texts.say("fails" + seeds);

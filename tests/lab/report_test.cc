@@ -152,7 +152,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "It is one run against one run"));
   EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions this loss is averaged over are text"));
   EXPECT_TRUE(holds(report.markdown, "| parameters, million | 12.50 | 0.0"));
-  EXPECT_TRUE(holds(report.markdown, "| real tokens a second | – | 500 |"));
+  EXPECT_TRUE(holds(report.markdown, "| real tokens per second | – | 500 |"));
   // Numbers of the whole run; the best epoch is the second.
   EXPECT_TRUE(holds(report.markdown, "| experts ever used, middle layer, best epoch | 7 | 4 |"));
   EXPECT_TRUE(holds(report.markdown, "| Gini, middle layer, best epoch | 0.4321 | 0.5200 |"));
@@ -234,6 +234,21 @@ TEST_F(LabReport, TheLowestLossIsThatOfTheLowest) {
                     "above it. **As claimed, with one seed each.**"));
   told("a1-seed1", -0.01, {"seed=1"});  // 2.10 and 1.98: the seeds differ by more than the runs
   EXPECT_TRUE(holds(make_report(index, {}, options_).markdown, "**Within chance: the claim is neither borne out"));
+}
+
+// Small models with one seed each say nothing about a claim.
+TEST_F(LabReport, ScaledRunsOfOneSeedGiveNoVerdict) {
+  fs::remove_all(folder_ / "runs/told");
+  told("a4@0.02", 0.02, {});
+  told("a1@0.02", 0.05, {});
+  const SeriesIndex index = load_series_index(std::string(SOME_SOURCE_DIR) + "/recipes/index.toml");
+  const std::string report = make_report(index, {}, options_).markdown;
+  EXPECT_TRUE(holds(report, "No verdict: runs scaled by 0.02")) << report;
+  EXPECT_FALSE(holds(report, "**As claimed"));
+  EXPECT_FALSE(holds(report, "**Not as claimed"));
+  told("a4@0.02-seed1", 0.02, {"seed=1"});
+  told("a1@0.02-seed1", 0.05, {"seed=1"});
+  EXPECT_TRUE(holds(make_report(index, {}, options_).markdown, "**As claimed"));
 }
 
 TEST_F(LabReport, ARunOfAnotherTextIsNoReplay) {
