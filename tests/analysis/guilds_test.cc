@@ -150,5 +150,46 @@ TEST(LabelTest, AnExpertForSomeTokensIsNoGuildOfTheirClass) {
   EXPECT_THROW(test_labels(few, wrong, options), Error);
 }
 
+// A report with the given affinities of its best experts to nouns and names, in two layers.
+GuildReport found(double noun_share, double noun_p, double name_p_of_layer_1) {
+  GuildReport report;
+  report.shuffles = 100;
+  for (int layer = 0; layer < 2; ++layer) {
+    GuildLayer one;
+    one.layer = layer;
+    one.token.expert_entropy = one.next_token.expert_entropy = 4;
+    one.token.information = {1.5 + layer, 0.25, 0.01, 100, 0.0099};
+    one.next_token.information = {0.5, 0.25, 0.01, 1, layer == 0 ? 0.02 : 0.4};
+    const auto best = [](WordClass word_class, double share, double p) {
+      UnitAffinity unit{{3}, {}};
+      unit.affinity.share = share;
+      unit.affinity.p = p;
+      return ClassGuilds{word_class, 0.2, unit, unit, std::nullopt, std::nullopt};
+    };
+    one.classes = {best(WordClass::noun, noun_share, noun_p),
+                   best(WordClass::name, 0.9, layer == 0 ? 0.01 : name_p_of_layer_1)};
+    report.layers.push_back(one);
+  }
+  return report;
+}
+
+TEST(Guilds, FindingsAreOneSentenceEach) {
+  std::vector<std::string> lines = guild_findings(found(0.3, 0.04, 0.02));
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(
+      lines[0],
+      "the token tells 1.50 to 2.50 of 4.00 bits of the choice of expert (0.25 by chance): beyond chance in every "
+      "layer");
+  EXPECT_NE(lines[1].find("tells 0.50 of 4.00"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("beyond chance in layer 0 of 2"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("name in every layer (p <= 0.02)"), std::string::npos) << lines[2];
+  EXPECT_EQ(lines[2].find("noun"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[3].find("noun in every layer (p <= 0.04) (4 tests; by chance about 1"), std::string::npos)
+      << lines[3];
+  lines = guild_findings(found(0.9, 0.4, 0.4));
+  EXPECT_NE(lines[2].find("name in layer 0 of 2 (p <= 0.01)"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[3].find("beyond chance: none"), std::string::npos) << lines[3];
+}
+
 }  // namespace
 }  // namespace some

@@ -103,6 +103,7 @@ nlohmann::json to_json(const GuildReport& report) {
                      {"shuffles", report.shuffles},
                      {"seed", report.seed},
                      {"min_count", report.min_count},
+                     {"findings", guild_findings(report)},
                      {"layers", nlohmann::json::array()}};
   for (std::size_t c = 0; c < report.class_shares.size(); ++c)
     out["class_shares"][name_of(static_cast<WordClass>(c))] = report.class_shares[c];

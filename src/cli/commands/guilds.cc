@@ -17,7 +17,7 @@ struct GuildsFlags {
   ModelFlags model;
   GuildOptions guilds;
   std::string html;
-  bool json = false;
+  bool all = false, json = false;
 };
 
 // Prints one expert or set; wider terminals show more of its most frequent tokens.
@@ -57,13 +57,19 @@ void print_class(const ClassGuilds& one) {
   print(one.set, one.set_by_type, true);
 }
 
-void print_report(const GuildReport& report) {
+void print_findings(const GuildReport& report) {
+  fmt::print("{}", wrapped(fmt::format("{} at step {}: {} positions of {} documents ({}), {} shuffles", report.run,
+                                       report.step, report.positions, report.documents, report.data, report.shuffles),
+                           table_columns()));
+  for (const std::string& line : guild_findings(report)) fmt::print("{}", wrapped("- " + line, table_columns()));
+}
+
+void print_details(const GuildReport& report) {
   const std::size_t columns = table_columns();
   const auto say_wrapped = [&](const std::string& text, const std::string& indent = "") {
     fmt::print("{}", wrapped(text, columns, indent));
   };
-  say_wrapped(fmt::format("{} at step {}: {} positions of {} stories ({}), {} shuffles", report.run, report.step,
-                          report.positions, report.documents, report.data, report.shuffles));
+  fmt::print("\n");
   // Sorted by name, as in the JSON output.
   std::map<std::string, double> shares;
   for (std::size_t c = 0; c < report.class_shares.size(); ++c)
@@ -112,7 +118,12 @@ void run(const GuildsFlags& options) {
     print_json(to_json(report));
     return;
   }
-  print_report(report);
+  print_findings(report);
+  if (options.all)
+    print_details(report);
+  else
+    print_line("every layer's tests, experts and sets: --all{}",
+               options.html.empty() ? ", or as a page: --html FILE" : "");
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);
 }
 
@@ -136,6 +147,7 @@ void set_up_guilds(Command& command) {
   command.add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
       ->capture_default_str()
       ->range(1, 1000000);
+  command.add_flag("--all", options->all, "every layer's tests, experts and sets");
   command.add_option("--html", options->html, "also write the report as a page");
   command.add_json(options->json);
   command.callback([options] { run(*options); });

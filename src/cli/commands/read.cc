@@ -71,6 +71,9 @@ void print_report(const ReadReport& report) {
     fmt::print("on the run's validation text ({} tokens) the memory {} {:.4f}: {:.4f} without, {:.4f} with it\n",
                report.original->tokens, lost > 0 ? "costs" : "gains", std::abs(lost), report.original->frozen,
                report.original->mixed);
+    fmt::print(
+        "  (its beginning as one stream, one document after another; 'some eval' reads every document from its first "
+        "token,\n  so its loss differs)\n");
   }
   const MemoryAfterReading& memory = *report.memory;
   if (memory.refinement_passes > 0)
