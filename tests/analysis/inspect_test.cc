@@ -8,6 +8,7 @@
 
 #include "analysis/assignments.h"
 #include "analysis/guilds.h"
+#include "analysis/routes_csv.h"
 #include "analysis/tiny_run.h"
 #include "core/files/files.h"
 #include "expect_error.h"
@@ -25,6 +26,38 @@ std::vector<std::vector<std::string>> read_csv(const std::string& path) {
     for (std::string cell; std::getline(cells, cell, ',');) rows.back().push_back(cell);
   }
   return rows;
+}
+
+TEST(Routes, AreOneLinePerTokenLayerAndChoice) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  const AnalysisText text = load_analysis_text(run, "", 3);
+  CollectOptions options;
+  options.max_documents = 3;
+  options.pad_id = run.tokenizer.pad_id();
+  options.eos_id = run.tokenizer.eos_id();
+  const Choices choices = collect_assignments(*run.model, text.data, options);
+  const std::string file = folder / "routes.csv";
+  write_file_atomic(file, [&](const ByteSink& sink) {
+    write_routes(choices, {1}, run.tokenizer, [&](std::string_view part) { sink(part.data(), part.size()); });
+  });
+  // Tokens may hold commas and line ends between quotes, so fields are counted from both ends of a record.
+  const std::string whole = read_file(file);
+  const auto k = static_cast<std::size_t>(choices.top_k);
+  std::string expected = "document,position,token_id,token,next_id,loss,layer,rank,expert,gate\n";
+  for (std::size_t t = 0; t < choices.tokens.size(); ++t) {
+    std::string token;
+    for (const char c : run.tokenizer.token_bytes(choices.tokens[t]))
+      token += c == '"' ? std::string("\"\"") : std::string(1, c);
+    for (std::size_t i = 0; i < k; ++i) {
+      const LayerAssignments& layer = choices.layers[1];
+      expected += fmt::format("{},{},{},\"{}\",", choices.document[t], choices.places[t], choices.tokens[t], token);
+      expected += choices.next[t] < 0 ? "," : fmt::format("{},{:.6g}", choices.next[t], choices.nll[t]);
+      expected += fmt::format(",1,{},{},{:.6g}\n", i, layer.experts[t * k + i], layer.gates[t * k + i]);
+    }
+  }
+  EXPECT_EQ(whole, expected);
+  EXPECT_EQ(std::count(choices.next.begin(), choices.next.end(), -1), 3);  // the ends of three documents
 }
 
 TEST(Inspect, WritesAPageItsNumbersAndPictures) {

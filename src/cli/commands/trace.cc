@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "analysis/read.h"
+#include "analysis/routes_csv.h"
 #include "cli/model_flags.h"
 #include "cli/show.h"
 #include "cli/terminal.h"
@@ -20,7 +21,8 @@ namespace {
 
 struct TraceFlags {
   ModelFlags model;
-  std::string text, prompt, layers, html, memory;
+  std::string text, prompt, layers, html, memory, csv, data;
+  std::int64_t documents = 200;
   GenerateOptions generate;
   bool json = false;
 };
@@ -79,10 +81,52 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
 
 namespace {
 
+void write_csv(const std::string& file, const Choices& choices, const std::vector<int>& layers, const OpenedRun& run) {
+  write_file_atomic(file, [&](const ByteSink& sink) {
+    write_routes(choices, layers, run.tokenizer, [&](std::string_view text) { sink(text.data(), text.size()); });
+  });
+}
+
+// The routes of a whole text, which only a file can hold.
+void trace_data(const TraceFlags& options) {
+  if (!options.html.empty() || !options.memory.empty())
+    bad_input(Code::option_needs_another, "{} shows one short text; use --text or --prompt with it",
+              options.html.empty() ? "--memory" : "--html");
+  OpenedRun run = open_run(options.model);
+  require_experts(run, "trace");
+  const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
+  const AnalysisText text = load_analysis_text(run, options.data, options.documents);
+  CollectOptions collect;
+  collect.max_documents = options.documents;
+  collect.rows = run.recipe.train.batch;
+  collect.pad_id = run.tokenizer.pad_id();
+  collect.eos_id = run.tokenizer.eos_id();
+  collect.long_documents = run.recipe.data.long_documents;
+  const Choices choices = collect_assignments(*run.model, text.data, collect);
+  write_csv(options.csv, choices, layers, run);
+  if (options.json)
+    print_json({{"file", options.csv},
+                {"data", text.source},
+                {"documents", text.documents},
+                {"positions", choices.positions()},
+                {"layers", layers}});
+  else
+    fmt::print("{}: {} positions of {} documents ({}), {} layers, {} experts each\n", options.csv, choices.positions(),
+               text.documents, text.source, layers.size(), choices.top_k);
+}
+
 void run(const TraceFlags& options) {
+  const bool single = !options.text.empty() || !options.prompt.empty();
+  if (!single && !options.csv.empty()) {
+    trace_data(options);
+    return;
+  }
+  if (!options.data.empty())
+    bad_input(Code::option_needs_another, "{} requires --csv FILE, without --text or --prompt", "--data");
   if (options.text.empty() == options.prompt.empty())
     bad_input(Code::option_conflict,
-              "use either --text \"...\" (traced as it is) or --prompt \"...\" (continued, then traced)");
+              "use --text \"...\" (traced as it is), --prompt \"...\" (continued, then traced), or --csv FILE for the routes "
+              "of a whole text");
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
@@ -105,6 +149,7 @@ void run(const TraceFlags& options) {
     trace.stopped = generated.stopped;
   }
   if (!options.html.empty()) write_output_file(options.html, trace_page(trace, run));
+  if (!options.csv.empty()) write_csv(options.csv, trace.choices, layers, run);
   if (options.json) {
     print_json(to_json(trace, run));
     return;
@@ -128,6 +173,13 @@ void set_up_trace(Command& command) {
   command.add_option("--memory", options->memory,
                      "memory of this run; shows its share in each prediction and the source passages");
   command.add_option("--html", options->html, "also write an interactive HTML page");
+  command.add_option("--csv", options->csv,
+                     "file for every token's experts and gates; without --text or --prompt: of a whole text");
+  command.add_option("--data", options->data,
+                     "with --csv: file, folder or builtin:DOMAIN (default: the run's validation data)");
+  command.add_option("--max-documents", options->documents, "with --csv: only the first N documents; 0 = all")
+      ->not_negative()
+      ->capture_default_str();
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -140,7 +192,8 @@ CommandSpec trace_command() {
       .group = CommandGroup::look_inside,
       .summary = "show which experts each token of a text chose, layer by layer",
       .examples = {{"trace runs/tiny --text \"Lily likes cats.\"", ""},
-                   {"trace runs/tiny --prompt \"Once upon\" --html trace.html", "an interactive HTML page"}},
+                   {"trace runs/tiny --prompt \"Once upon\" --html trace.html", "an interactive HTML page"},
+                   {"trace runs/tiny --csv routes.csv", "the experts of every token of the validation text"}},
       .json = "the trace",
       .set_up = set_up_trace,
   };
