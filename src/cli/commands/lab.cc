@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 
@@ -9,6 +8,7 @@
 #include "cli/places.h"
 #include "cli/program.h"
 #include "cli/ranks.h"
+#include "cli/show_queue.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "cli/units.h"
@@ -152,70 +152,6 @@ void list(const LabFlags& options) {
 
 // --- run ---
 
-class QueueDisplay {
- public:
-  explicit QueueDisplay(std::size_t runs) : runs_(runs) {}
-
-  void begin(const PlannedRun& run, std::size_t place, bool resumed) {
-    label_ = fmt::format("[{}/{}] {}", place + 1, runs_, run.name);
-    line("{}{}{}", resumed ? "going on" : "begins", run.recipe.title.empty() ? "" : ": ", run.recipe.title);
-  }
-
-  void step(const TrainProgress& p) {
-    const auto now = std::chrono::steady_clock::now();
-    const double wait = is_terminal() ? 0.1 : 30.0;
-    if (std::chrono::duration<double>(now - when_).count() < wait) return;
-    when_ = now;
-    const std::string numbers = fmt::format("step {}/{}  loss {:.4f}  {} tokens/s  {} left", p.step, p.total_steps,
-                                            p.loss, format_count(p.tokens_per_second), format_seconds(p.seconds_left));
-    if (is_terminal())
-      redraw(label_ + " " + numbers);
-    else
-      line("{}", numbers);
-  }
-
-  void evaluated(const EvaluationReport& report) {
-    const Evaluation& e = report.evaluation;
-    std::string text =
-        fmt::format("epoch {:.2f}  loss {:.4f}  {:.3f} bits/byte", report.epoch, e.loss, e.bits_per_byte);
-    if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
-    line("{}", text);
-  }
-
-  void prepare(const std::string& what, std::int64_t done, std::int64_t total) {
-    preparation_.show(label_ + " " + what, done, total);
-  }
-
-  void end(const QueueEntry& entry) {
-    label_ = entry.name;
-    if (entry.outcome == Outcome::failed) line("failed: {}", entry.message);
-  }
-
- private:
-  template <typename... Args>
-  void line(fmt::format_string<Args...> format, Args&&... args) {
-    print_line("{} {}", label_, fmt::format(format, std::forward<Args>(args)...));
-  }
-
-  std::size_t runs_;
-  std::string label_;
-  PreparationProgress preparation_;
-  std::chrono::steady_clock::time_point when_;
-};
-
-nlohmann::json entry_json(const QueueEntry& entry) {
-  nlohmann::json out{
-      {"run", entry.name}, {"folder", entry.folder}, {"outcome", name_of(entry.outcome)}, {"seconds", entry.seconds}};
-  if (!entry.message.empty()) out["message"] = entry.message;
-  if (entry.result.steps > 0) out["steps"] = entry.result.steps;
-  if (const auto& e = entry.result.final_evaluation) {
-    out["loss"] = e->loss;
-    out["bits_per_byte"] = e->bits_per_byte;
-    if (e->padded_loss) out["padded_loss"] = *e->padded_loss;
-  }
-  return out;
-}
-
 void print_table(const std::vector<QueueEntry>& entries) {
   std::size_t width = 3;
   for (const QueueEntry& entry : entries) width = std::max(width, entry.name.size());
@@ -266,50 +202,20 @@ void run(LabFlags options) {
   asked.insert(asked.end(), lab.overrides.begin(), lab.overrides.end());
   check_same_command(group, nullptr, asked);
 
-  QueueDisplay display(plan.size());
-  QueueHooks hooks;
-  hooks.ranks = group;
-  hooks.ranks_per_run = choose_ranks_per_run(plan, group, options.ranks_per_run);
-  if (!group.alone() && group.root()) print_line("{}", arrangement(plan.size(), group.size(), hooks.ranks_per_run));
-  hooks.train.log = terminal_log();
-  hooks.begin = [&](const PlannedRun& one, std::size_t place, bool resumed) { display.begin(one, place, resumed); };
-  hooks.end = [&](const QueueEntry& entry) { display.end(entry); };
-  hooks.train.step = [&](const TrainProgress& progress) { display.step(progress); };
-  hooks.train.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
-  hooks.train.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {
-    display.prepare(what, done, total);
-  };
-  hooks.train.remember = [&](const std::string& what, std::int64_t done, std::int64_t total) {
-    display.prepare("memory: reading " + what, done, total);
-  };
-  hooks.train.stop_signal = [] { return received_signal(); };
-  hooks.train.saving = set_saving;
-  const std::vector<QueueEntry> entries = run_queue(plan, hooks);
+  const int ranks_per_run = choose_ranks_per_run(plan, group, options.ranks_per_run);
+  if (!group.alone() && group.root()) print_line("{}", arrangement(plan.size(), group.size(), ranks_per_run));
+  const std::vector<QueueEntry> entries = show_queue(plan, group, ranks_per_run);
   const int signal = static_cast<int>(group.all_reduce_max(received_signal()));
   if (!group.root()) return;
 
-  const auto count = [&](Outcome outcome) {
-    return std::count_if(entries.begin(), entries.end(), [&](const QueueEntry& e) { return e.outcome == outcome; });
-  };
-  const auto failures = count(Outcome::failed);
   if (options.json) {
     nlohmann::json out = nlohmann::json::array();
-    for (const QueueEntry& entry : entries) out.push_back(entry_json(entry));
-    print_json({{"runs", out}, {"failed", failures}});
+    for (const QueueEntry& entry : entries) out.push_back(to_json(entry));
+    print_json({{"runs", out}, {"failed", count_failures(entries)}});
   } else {
     print_table(entries);
   }
-  if (failures > 0) {
-    say("{} of {} runs failed:\n", failures, entries.size());
-    for (const QueueEntry& entry : entries) {
-      if (entry.outcome == Outcome::failed) say("  {}: {}\n", entry.name, entry.message);
-    }
-    exit_code = 1;
-  }
-  if (signal != 0 && count(Outcome::stopped) + count(Outcome::not_begun) > 0) {
-    say("stopped and saved; the same command resumes here\n");
-    exit_code = 128 + signal;
-  }
+  report_unfinished(entries, signal);
 }
 
 // --- report ---
