@@ -13,8 +13,8 @@ AnalysisText load_analysis_text(const OpenedRun& run, const std::string& source,
     config.tokenizer = run.paths.tokenizer();
     out.data = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).valid;
     const bool whole = max_documents == 0 || max_documents >= out.data.documents();
-    out.source =
-        whole ? "the run's validation text" : fmt::format("the run's validation text of {} documents", out.data.documents());
+    out.source = whole ? "the run's validation text"
+                       : fmt::format("the run's validation text of {} documents", out.data.documents());
   } else {
     out.data = load_tokens(*run.ctx, source, config, run.tokenizer, max_documents, run.paths.read_only_cache());
     out.source = source;

@@ -25,11 +25,16 @@ void add_commands(Command& app) {
   SOME_COMMAND(inspect);
   SOME_COMMAND(trace);
   SOME_COMMAND(guilds);
+  SOME_COMMAND(ablate);
+  SOME_COMMAND(routes);
   SOME_COMMAND(info);
   SOME_COMMAND(settings);
   SOME_COMMAND(runs);
   SOME_COMMAND(compare);
+  SOME_COMMAND(plot);
+  SOME_COMMAND(doctor);
   SOME_COMMAND(help);
+  SOME_COMMAND(sweep);
   SOME_COMMAND(lab);
   SOME_COMMAND(bench);
   SOME_COMMAND(verify);

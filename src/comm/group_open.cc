@@ -13,6 +13,7 @@
 #include <optional>
 #include <thread>
 
+#include "comm/backends.h"
 #include "comm/group_state.h"
 #include "comm/watchdog.h"
 #include "core/error.h"
@@ -98,6 +99,25 @@ NcclLibrary find_nccl(std::string& problem) {
   if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
   return out;
 }
+
+}  // namespace
+
+std::string mpi_problem() {
+  try {
+    find_mpi();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::string nccl_problem() {
+  std::string problem;
+  find_nccl(problem);
+  return problem;
+}
+
+namespace {
 
 // Loopback: a single process sends to itself.
 class LoopbackLink : public Link {

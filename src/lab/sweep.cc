@@ -42,17 +42,16 @@ std::vector<std::string> short_names(const std::vector<SweepAxis>& axes) {
 
 void check(const SweepOptions& options) {
   if (options.axes.empty())
-    bad_input(Code::argument_missing,
-              "no setting has several values; add one, such as train.lr=0.001,0.003,0.01");
-  if (options.seeds < 1)
-    bad_input(Code::option_invalid, "{} {}: must be an integer >= 1", "--seeds", options.seeds);
+    bad_input(Code::argument_missing, "no setting has several values; add one, such as train.lr=0.001,0.003,0.01");
+  if (options.seeds < 1) bad_input(Code::option_invalid, "{} {}: must be an integer >= 1", "--seeds", options.seeds);
   std::set<std::string> names;
   double runs = options.seeds;
   for (const SweepAxis& axis : options.axes) {
     if (!names.insert(axis.setting).second)
       bad_input(Code::name_taken, "{} occurs twice; list all its values at once", axis.setting);
     if (axis.setting == "seed" && options.seeds > 1)
-      bad_input(Code::option_conflict, "{}: conflicts with --seeds, which counts up from the recipe's seed; use one of the two", "seed");
+      bad_input(Code::option_conflict,
+                "{}: conflicts with --seeds, which counts up from the recipe's seed; use one of the two", "seed");
     if (std::set<std::string>(axis.values.begin(), axis.values.end()).size() < axis.values.size())
       bad_input(Code::name_taken, "{} has a value twice", axis.setting);
     runs *= static_cast<double>(axis.values.size());

@@ -464,6 +464,72 @@ TEST_F(Trained, SignalsSaveAndTheRunGoesOn) {
   }
 }
 
+// A list shows the step that a run was saved at, whatever its metrics have reached.
+TEST_F(Trained, RunsAreListedWithTheirSavedStep) {
+  const TemporaryFolder folder;
+  const RunningCommand command(folder.path(), {"train", tiny, "--out", "runs/stopped", "--device", "cpu",
+                                               "train.measure_every=1000", "train.max_steps=4000", "train.epochs=400"});
+  ASSERT_TRUE(command.wait_for("step 1/"));
+  usleep(50000);
+  command.signal(SIGINT);
+  ASSERT_EQ(command.finish().code, 130);
+  ASSERT_EQ(run_command(folder.path(), {"export", *folder_ / "run", "-o", "model"}).code, 0);
+  ASSERT_EQ(run_command(folder.path(), {"import", "model", "--out", "runs/imported"}).code, 0);
+  const CommandResult list = run_command(folder.path(), {"runs", "--json"});
+  ASSERT_EQ(list.code, 0) << list.err;
+  const Json runs = Json::parse(list.out)["runs"];
+  ASSERT_EQ(runs.size(), 2U);
+  EXPECT_EQ(runs[0]["step"], list_checkpoints(*folder_ / "run").back().step);
+  EXPECT_EQ(runs[1]["step"], list_checkpoints(folder / "runs/stopped").back().step);
+  EXPECT_GT(runs[1]["step"], 0);
+  // One line per run; their settings only when asked for.
+  const CommandResult table = run_command(folder.path(), {"runs"});
+  EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'), 3) << table.out;
+  EXPECT_NE(table.err.find("--settings"), std::string::npos) << table.err;
+  EXPECT_NE(run_command(folder.path(), {"runs", "--settings"}).out.find("train.measure_every = 1000"),
+            std::string::npos);
+}
+
+// A run in the folder runs is found by its name, unless the name is a path.
+TEST_F(Trained, RunsAreFoundByTheirNames) {
+  const TemporaryFolder folder;
+  fs::create_directory(folder / "runs");
+  fs::create_directory_symlink(*folder_ / "run", folder / "runs/mine");
+  for (const std::vector<std::string>& line :
+       std::vector<std::vector<std::string>>{{"eval", "mine", "--max-documents", "2"},
+                                             {"generate", "mine", "--prompt", "A", "--max-tokens", "2"},
+                                             {"info", "mine"},
+                                             {"compare", "mine", "runs/mine"},
+                                             {"export", "mine", "-o", "model"}}) {
+    const CommandResult result = run_command(folder.path(), line);
+    EXPECT_EQ(result.code, 0) << line[0] << ": " << result.err;
+  }
+  EXPECT_NE(run_command(folder.path(), {"info", "mine"}).out.find("runs/mine"), std::string::npos);
+  fs::create_directory(folder / "mine");  // a path comes first
+  EXPECT_EQ(run_command(folder.path(), {"eval", "mine"}).code, 2);
+  EXPECT_EQ(run_command(folder.path(), {"eval", "other"}).code, 2);
+}
+
+TEST(Cli, DoctorNamesWhatIsMissing) {
+  const TemporaryFolder folder;
+  const CommandResult result = run_command(folder.path(), {"doctor", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  int cpus = 0;
+  const Json report = Json::parse(result.out);
+  for (const Json& part : report["parts"]) {
+    EXPECT_FALSE(part["what"].get<std::string>().empty()) << part;
+    if (part["found"]) {
+      EXPECT_EQ(part["command"], "") << part;
+    }
+    cpus += part["part"] == "CPU";
+  }
+  EXPECT_EQ(cpus, 1);
+  const CommandResult text = run_command(folder.path(), {"doctor"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(text.out.find("some "), 0U) << text.out;
+  EXPECT_NE(text.out.find("recipes"), std::string::npos) << text.out;
+}
+
 TEST(Cli, TokenizersAreTrainedAndUsed) {
   TemporaryFolder folder;
   const CommandResult made =

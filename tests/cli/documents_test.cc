@@ -42,9 +42,11 @@ case $1 in
       --from) settings 3 $steps ;;
       *) settings 2 $model $text $steps ;;
     esac ;;
+  sweep) settings 2 $model $text $steps ;;
   adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --max-documents 10; flag --max-eval-documents 4; fi ;;
   read) flag --tokens 600; flag --original 300 ;;
   guilds) flag --shuffles 5; flag --max-documents 6 ;;
+  ablate) flag --layer 0; flag --shuffles 5 ;;
   inspect) flag --max-documents 6 ;;
   generate | chat) flag --max-tokens 12 ;;
   bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;

@@ -171,9 +171,10 @@ void run(InfoFlags options) {
                    ? ""
                    : fmt::format("estimated, {:.1f} bytes per token: ", forecast.bytes_per_token),
                describe(*forecast.text, recipe.model.seq_len));
-    const std::string how = stages.empty() ? fmt::format("{} sequences per step, {} epoch{}", forecast.sequences_per_step,
-                                                         train.epochs, train.epochs == 1 ? "" : "s")
-                                           : fmt::format("in {} stages", stages.size());
+    const std::string how = stages.empty()
+                                ? fmt::format("{} sequences per step, {} epoch{}", forecast.sequences_per_step,
+                                              train.epochs, train.epochs == 1 ? "" : "s")
+                                : fmt::format("in {} stages", stages.size());
     fmt::print("steps        {} ({})\n", *forecast.steps, how);
   } else {
     fmt::print("text         unknown: {}\n", forecast.unknown_reason);

@@ -24,18 +24,18 @@ struct PlotFlags {
   bool log = false, json = false;
 };
 
-using Points = std::vector<std::pair<double, double>>;
+using CurvePoints = std::vector<std::pair<double, double>>;
 
 template <typename Line, typename Value>
-Points points_of(const std::vector<Line>& lines, const Value& value) {
-  Points out;
+CurvePoints points_of(const std::vector<Line>& lines, const Value& value) {
+  CurvePoints out;
   for (const Line& line : lines) out.emplace_back(static_cast<double>(line.step), value(line));
   return out;
 }
 
 // The curves of a run by name. Usage is that of the middle layer.
-const std::map<std::string, Points (*)(const RunHistory&)>& metrics() {
-  static const std::map<std::string, Points (*)(const RunHistory&)> all = {
+const std::map<std::string, CurvePoints (*)(const RunHistory&)>& metrics() {
+  static const std::map<std::string, CurvePoints (*)(const RunHistory&)> all = {
       {"train", [](const RunHistory& run) { return points_of(run.train, [](const auto& line) { return line.loss; }); }},
       {"lr", [](const RunHistory& run) { return points_of(run.train, [](const auto& line) { return line.lr; }); }},
       {"valid",
@@ -116,7 +116,7 @@ void run(const PlotFlags& flags) {
   const int width = flags.width > 0 ? flags.width : static_cast<int>(table_columns()) - labels;
   fmt::print("{}", text_chart(drawn, {width, flags.height, flags.log, "steps"}));
   for (const NamedCurve& one : curves) {
-    const Points& points = one.curve.points;
+    const CurvePoints& points = one.curve.points;
     const std::string last =
         points.empty() ? "no points" : fmt::format("{:.4g} at step {:g}", points.back().second, points.back().first);
     fmt::print("  {}  {} {}: {}\n", one.curve.mark, one.name, one.metric, last);

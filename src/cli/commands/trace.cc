@@ -124,9 +124,10 @@ void run(const TraceFlags& options) {
   if (!options.data.empty())
     bad_input(Code::option_needs_another, "{} requires --csv FILE, without --text or --prompt", "--data");
   if (options.text.empty() == options.prompt.empty())
-    bad_input(Code::option_conflict,
-              "use --text \"...\" (traced as it is), --prompt \"...\" (continued, then traced), or --csv FILE for the routes "
-              "of a whole text");
+    bad_input(
+        Code::option_conflict,
+        "use --text \"...\" (traced as it is), --prompt \"...\" (continued, then traced), or --csv FILE for the routes "
+        "of a whole text");
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
