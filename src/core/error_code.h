@@ -102,6 +102,7 @@ namespace some {
   X(from_mismatch, "a run cannot begin from the weights of another one")                      \
   X(checkpoint_not_found, "there is no such checkpoint")                                      \
   X(checkpoint_mismatch, "a checkpoint belongs to another recipe or run")                     \
+  X(checkpoint_mixed, "the files of a checkpoint belong to different runs or steps")          \
   X(checkpoint_without_optimizer, "a checkpoint has no optimizer state")                      \
   X(checkpoint_unreadable, "a checkpoint cannot be read")                                     \
   X(metrics_damaged, "a metrics file was repaired or lost lines (warning)")                   \
@@ -134,6 +135,10 @@ namespace some {
   X(memory_text_unknown, "a memory has no text of this name, or several")                     \
   X(memory_not_kept, "what a memory learned could not be kept")                               \
                                                                                               \
+  T("compressed files")                                                                       \
+  X(compressed_invalid, "a compressed file is not well formed, or damaged")                   \
+  X(compressed_mismatch, "a compressed file needs another model or another kind of machine")  \
+                                                                                              \
   T("series, claims and reports")                                                             \
   X(series_unknown, "there is no series or run of this name")                                 \
   X(claims_invalid, "the texts or claims of the report are not well formed")                  \
@@ -145,11 +150,13 @@ namespace some {
   X(import_mismatch, "a file of an exported model contradicts its recipe")                    \
   X(fixture_invalid, "a fixture is not well formed")                                          \
                                                                                               \
-  T("board")                                                                                  \
+  T("board and server")                                                                       \
   X(request_invalid, "a request to the board is not as it should be")                         \
   X(request_unknown, "the board has no such address")                                         \
   X(request_forbidden, "the board only shows: nothing can be asked")                          \
   X(board_busy, "the board has too much to do")                                               \
+  X(server_busy, "the server has as many requests as it accepts")                             \
+  X(api_key_invalid, "a request to the server has no valid API key")                          \
   X(address_taken, "another program listens at the address")                                  \
   X(address_unusable, "the board cannot listen at the address")                               \
                                                                                               \
