@@ -204,7 +204,8 @@ void save_adapted(AtomicFolder& out, OpenedRun& run, std::int64_t step, const Ad
   const RunPaths paths{out.folder()};
   write_file_atomic(paths.tokenizer(), read_file(run.paths.tokenizer()));
   // "finished": there are no optimizer moments from which training could resume.
-  save_checkpoint(paths.folder, step, *run.model,
+  run.recipe.run_id = new_run_id("adapt", *run.model, run.tokenizer);
+  save_checkpoint(paths.folder, identity_of(run.recipe, run.tokenizer), step, *run.model,
                   {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
   save_key_positions(paths.folder, step, *run.model);
   nlohmann::json line{{"kind", "adapt"}, {"step", step}};

@@ -250,7 +250,7 @@ class Ways {
     const CheckpointName checkpoint = find_checkpoint(run_.paths.folder, fmt::to_string(run_.step));
     for (const double rate : gradient_rates) {
       Model model(run_.ctx, run_.recipe.model, true);
-      load_checkpoint(checkpoint, model, false);
+      load_checkpoint(checkpoint, identity_of(run_.recipe, run_.tokenizer), model, false);
       ParameterStore& p = model.parameters();
       AdamSettings adam;
       adam.lr = rate;

@@ -57,19 +57,19 @@ Response refusal(Code code, const std::string& message, int status) {
 // Cache of response bodies by ETag: many viewers request the same data.
 class Made {
  public:
-  SharedText find(const std::string& etag) const {
+  SharedText find(const std::string& key) const {
     const std::lock_guard lock(mutex_);
-    const auto found = bodies_.find(etag);
+    const auto found = bodies_.find(key);
     return found == bodies_.end() ? nullptr : found->second;
   }
-  void keep(const std::string& etag, const SharedText& body) {
+  void keep(const std::string& key, const SharedText& body) {
     const std::lock_guard lock(mutex_);
-    if (!bodies_.emplace(etag, body).second) return;
-    order_.push_back(etag);
-    bytes_ += body->size();
+    if (!bodies_.emplace(key, body).second) return;
+    order_.push_back(key);
+    bytes_ += key.size() + body->size();
     while (bytes_ > max_cached_bytes) {
       const auto oldest = bodies_.find(order_.front());
-      bytes_ -= oldest->second->size();
+      bytes_ -= oldest->first.size() + oldest->second->size();
       bodies_.erase(oldest);
       order_.pop_front();
     }
@@ -191,21 +191,29 @@ class Board::BoardImpl {
     return response;
   }
 
-  // Returns the cached response if none of its inputs changed.
+  // Returns the cached response if none of its inputs changed. The key of the cache is all of them, each with its
+  // length, so no value of a request can imitate another request; the tag is a hash, which only its sender compares.
   Response made(const Question& question, const Request& request) {
-    std::string of = request.path;
-    for (const auto& [key, value] : request.query) {
-      if (key != "token") of += fmt::format("\n{}={}", key, value);
+    std::string key;
+    const auto add = [&](std::string_view part) { key += fmt::format("{}:{}", part.size(), part); };
+    add(request.path);
+    for (const auto& [name, value] : request.query) {
+      if (name == "token") continue;
+      add(name);
+      add(value);
     }
-    for (const auto& run : question.of_all ? watch_->runs() : requested_runs(*watch_, request))
-      of += fmt::format("\n{} {}", run->id(), run->version());
+    add("");  // ends the query
+    for (const auto& run : question.of_all ? watch_->runs() : requested_runs(*watch_, request)) {
+      add(run->id());
+      add(fmt::to_string(run->version()));
+    }
     Response response;
-    response.etag = fmt::format("\"{}\"", hex(hash_bytes(of.data(), of.size())));
+    response.etag = fmt::format("\"{}\"", hex(hash_bytes(key.data(), key.size())));
     if (response.etag == request.if_none_match) return response;
-    response.body = made_.find(response.etag);
+    response.body = made_.find(key);
     if (response.body) return response;
     response.body = shared_text(question.answer(*watch_, request));
-    made_.keep(response.etag, response.body);
+    made_.keep(key, response.body);
     return response;
   }
 

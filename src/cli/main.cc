@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,6 +108,8 @@ void reject_ranks(const Command& command) {
 int main(int argc, char** argv) {
   using namespace some;
   std::set_terminate(on_failure);
+  // A write beyond `ulimit -f` then fails with a reason, like one to a full disk, instead of ending the program there.
+  signal(SIGXFSZ, SIG_IGN);
   keep_standard_descriptors();
   errors_as_json = std::any_of(argv, argv + argc, [](const char* word) { return std::strcmp(word, "--json") == 0; });
   escape_terminal_output();

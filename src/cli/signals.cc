@@ -25,6 +25,7 @@ void watch_signals() {
   struct sigaction lost_terminal {};
   if (sigaction(SIGHUP, nullptr, &lost_terminal) == 0 && lost_terminal.sa_handler != SIG_IGN)
     sigaddset(&wanted, SIGHUP);                  // SIGHUP is ignored under nohup, where the run must continue
+  signal(SIGPIPE, SIG_IGN);                      // the command continues if the reader of its output leaves
   pthread_sigmask(SIG_BLOCK, &wanted, nullptr);  // threads created later inherit the mask
   std::thread([wanted] {
     std::chrono::steady_clock::time_point first;

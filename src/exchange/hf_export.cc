@@ -51,6 +51,7 @@ Json config_json(const OpenedRun& run, const ExportOptions& options, bool expert
       {"eos_token_id", run.tokenizer.eos_id()},
       {"pad_token_id", run.tokenizer.pad_id()},
       {"bos_token_id", nullptr},
+      {"tokenizer_hash", hex(run.tokenizer.hash())},
       {"written_by", program_version()},
       {"run", run_name(run)},
       {"checkpoint", options.checkpoint},

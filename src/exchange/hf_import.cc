@@ -134,7 +134,7 @@ class Weights {
   std::vector<std::string> taken_;
 };
 
-Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
+Tokenizer read_tokenizer(const ImportOptions& options, const JsonObject& config, int vocab) {
   const std::string path = options.tokenizer.empty() ? options.folder + "/tokenizer.json" : options.tokenizer;
   if (!exists_path(path))
     bad_input(Code::tokenizer_unknown,
@@ -143,6 +143,14 @@ Tokenizer read_tokenizer(const ImportOptions& options, int vocab) {
   if (tokenizer.vocab_size() != static_cast<std::size_t>(vocab))
     bad_input(Code::tokenizer_mismatch, "{} has {} tokens, the model knows {}: it is another model's", path,
               tokenizer.vocab_size(), vocab);
+  // Missing in folders of older versions.
+  const auto own = config.get<std::string>("tokenizer_hash", "");
+  if (!own.empty() && own != hex(tokenizer.hash()))
+    bad_input(
+        Code::tokenizer_mismatch,
+        "{}: has hash {}, but the model was exported with a tokenizer of hash {}; restore tokenizer.json (or remove "
+        "tokenizer_hash from {} if the model was trained further with this one)",
+        path, hex(tokenizer.hash()), shortened(own, 40), config.origin());
   return tokenizer;
 }
 
@@ -229,7 +237,7 @@ ImportResult import_hf(const ImportOptions& options) {
   const auto step = config.get<std::int64_t>("step", 0, 0, std::int64_t{1} << 53);
   recipe.model.vocab = config.need<int>("vocab_size", 4, 1048576);
   check_sizes(config, recipe.model);
-  const Tokenizer tokenizer = read_tokenizer(options, recipe.model.vocab);
+  const Tokenizer tokenizer = read_tokenizer(options, config, recipe.model.vocab);
   Weights weights(options.folder);
 
   const std::shared_ptr<Context> ctx = make_context(
@@ -248,7 +256,9 @@ ImportResult import_hf(const ImportOptions& options) {
   const RunPaths paths{out.folder()};
   tokenizer.save(paths.tokenizer());
   // "finished": there are no optimizer moments from which training could resume.
-  save_checkpoint(out.folder(), step, model, {{"finished", true}, {"imported_from", options.folder}, {"step", step}});
+  recipe.run_id = new_run_id("import", model, tokenizer);
+  save_checkpoint(out.folder(), identity_of(recipe, tokenizer), step, model,
+                  {{"finished", true}, {"imported_from", options.folder}, {"step", step}});
   save_key_positions(out.folder(), step, model);
   mark_latest(out.folder(), step);
   write_file_atomic(paths.config(), write_recipe(recipe));

@@ -52,7 +52,9 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     if (!folder_exists(path)) {
       out.push_back(path);
     } else if (exists_path(RunPaths{path}.config())) {
-      out.push_back(find_checkpoint(path, "latest").folder + "/model.safetensors");
+      const CheckpointName checkpoint = find_checkpoint(path, "latest");
+      check_checkpoint(checkpoint, identity_of(read_run_recipe(path), Tokenizer::load(RunPaths{path}.tokenizer())));
+      out.push_back(checkpoint.folder + "/model.safetensors");
     } else {
       const std::size_t before = out.size();
       for (const std::string& name : list_folder(path)) {

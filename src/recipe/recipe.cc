@@ -41,6 +41,7 @@ class Reader {
     recipe.title.clear();
     recipe.published.reset();
     recipe.from.reset();
+    recipe.run_id.clear();
     for (const auto& [name, node] : root.entries) {
       if (name == "base") continue;
       const std::string place = fmt::format("{}:{}", origin, node.line);
@@ -48,6 +49,8 @@ class Reader {
         read_published(node, origin, place);
       } else if (name == "from") {
         read_from(node, origin, place);
+      } else if (name == "run") {
+        read_run(node, origin, place);
       } else if (name == "stage") {
         read_stages(node, origin, place);
       } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
@@ -79,6 +82,8 @@ class Reader {
     }
     if (name == "from" || name.starts_with("from."))
       bad_input(Code::setting_misplaced, "{}: use --from RUN to start from the weights of a run", place);
+    if (name == "run" || name.starts_with("run."))
+      bad_input(Code::setting_misplaced, "{}: [run] is written by the program; it cannot be set", place);
     const auto [stage, own_name] = stage_in(name, place);
     const RecipeKey& key = known(own_name, place);
     TomlNode bare;
@@ -329,7 +334,7 @@ class Reader {
       if (!known_table.name.empty()) tables.push_back(known_table.name);
     }
     if (std::find(tables.begin(), tables.end(), table) != tables.end()) return;
-    tables.insert(tables.end(), {"published", "from", "stage"});
+    tables.insert(tables.end(), {"published", "from", "run", "stage"});
     const std::string meant = nearest_name(table, tables);
     bad_input(Code::setting_unknown, "{}: unknown table [{}]; did you mean {}?", place, table,
               meant == "stage" ? "[[stage]]" : "[" + meant + "]");
@@ -518,6 +523,20 @@ class Reader {
       published.epochs.push_back(epoch);
     }
     recipe.published = published;
+  }
+
+  void read_run(const TomlNode& node, const std::string& origin, const std::string& place) {
+    if (node.kind != TomlNode::Kind::table)
+      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "run", node.describe());
+    for (const auto& [name, value] : node.entries) {
+      if (name != "id")
+        bad_input(Code::setting_unknown, "{}:{}: unknown key run.{}; the table has run.id only", origin, value.line,
+                  name);
+      if (value.kind != TomlNode::Kind::text || value.text.empty())
+        bad_input(Code::setting_type, "{}:{}: run.{}: must be {}, not {}", origin, value.line, name, "a string",
+                  value.describe());
+      recipe.run_id = value.text;
+    }
   }
 
   void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {

@@ -91,6 +91,7 @@ struct Recipe {
   std::optional<Published> published;
   std::vector<Stage> stages;            // in order, each on top of the settings above; empty: a run without stages
   std::optional<InitializedFrom> from;  // set for runs started from another run
+  std::string run_id;                   // set for a run; every file of its checkpoints has it (runs/identity.h)
   std::vector<std::string> notes;       // what reading adjusted, for the log; not a part of the recipe
 };
 

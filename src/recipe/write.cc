@@ -90,6 +90,10 @@ std::string write_recipe(const Recipe& recipe) {
   }
   if (!recipe.stages.empty()) text += write_stages(recipe);
   if (recipe.from) text += write_from(*recipe.from);
+  if (!recipe.run_id.empty())
+    text +=
+        fmt::format("\n# The identity of this run, which is also in every file of its checkpoints.\n[run]\nid = {}\n",
+                    toml_quote(recipe.run_id));
   if (recipe.published) text += write_published(*recipe.published);
   return text;
 }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "core/error.h"
 #include "core/escape.h"
@@ -17,6 +19,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* format_version = "some-checkpoint-1";
+constexpr const char *model_file = "model.safetensors", *optimizer_file = "optimizer.safetensors";
+constexpr const char* digest_key = "other_file";  // content digest of the checkpoint's other file
 
 std::optional<std::int64_t> step_of(const std::string& name, const std::string& ending) {
   if (name.rfind("step-", 0) != 0 || name.size() < 6 + ending.size() ||
@@ -56,6 +60,56 @@ NamedTensors key_tensors(Model& model) {
     out.emplace_back(prefix + "epoch_counts", model.epoch_counts()[static_cast<std::size_t>(layer.index)]);
   }
   return out;
+}
+
+// Removes a folder that could not be completed, such as on a full disk.
+class RemovedOnFailure {
+ public:
+  explicit RemovedOnFailure(std::string path) : path_(std::move(path)) {}
+  ~RemovedOnFailure() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  RemovedOnFailure(const RemovedOnFailure&) = delete;
+  RemovedOnFailure& operator=(const RemovedOnFailure&) = delete;
+  void keep() { path_.clear(); }
+
+ private:
+  std::string path_;
+};
+
+NamedTensors on_host(NamedTensors tensors) {
+  for (auto& [name, tensor] : tensors) {
+    if (!tensor.device().is_cpu()) tensor = tensor.to(Device::cpu);
+  }
+  return tensors;
+}
+
+// Metadata that files of older versions lack is not compared.
+void check_file(const SafetensorsFile& file, const CheckpointName& checkpoint, const RunIdentity& identity) {
+  const auto stored = [&](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  if (const std::string step = stored("step"); !step.empty() && step != std::to_string(checkpoint.step))
+    bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", file.path(),
+              shortened(step, 40), checkpoint.step, checkpoint.step);
+  if (const std::string run = stored("run"); run != identity.run && !run.empty()) {
+    bad_input(Code::checkpoint_mixed, "{}: belongs to run {}, but config.toml to run {}; restore the file of this run",
+              file.path(), shortened(run, 40), identity.run.empty() ? "(none)" : identity.run);
+  }
+  if (const std::string tokenizer = stored("tokenizer"); !tokenizer.empty() && tokenizer != identity.tokenizer)
+    bad_input(Code::tokenizer_mismatch,
+              "{}: these weights belong to the tokenizer with hash {}, but tokenizer.json of the run has hash {}; "
+              "restore tokenizer.json",
+              file.path(), shortened(tokenizer, 40), identity.tokenizer);
+}
+
+void check_pair(const SafetensorsFile& file, const SafetensorsFile& other) {
+  const auto digest = file.metadata().find(digest_key);
+  if (digest == file.metadata().end() || digest->second == other.content_digest()) return;
+  bad_input(Code::checkpoint_mixed, "{} and {} were not written together; restore both from the same checkpoint",
+            file.path(), other.path());
 }
 
 void load_into(const SafetensorsFile& file, const std::string& name, Tensor& target) {
@@ -131,14 +185,15 @@ NamedTensors model_tensors(Model& model) {
   return tensors;
 }
 
-void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state,
-                     const std::string& metrics) {
+void save_checkpoint(const std::string& run_folder, const RunIdentity& identity, std::int64_t step, Model& model,
+                     const nlohmann::json& state, const std::string& metrics) {
   const fs::path parent = checkpoint_folder(run_folder);
   make_folder(parent.string());
   const fs::path final_name = parent / fmt::format("step-{}", step);
   const fs::path temporary = parent / fmt::format("step-{}.writing", step);
   remove_tree(temporary.string());
   make_folder(temporary.string());
+  RemovedOnFailure leftovers(temporary.string());
 
   ParameterStore& store = model.parameters();
   NamedTensors moments;
@@ -149,13 +204,20 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
   }
   nlohmann::json key_steps = nlohmann::json::array();
   for (Layer& layer : model.layers()) key_steps.push_back(layer.keys.steps);
-  write_safetensors((temporary / "model.safetensors").string(), model_tensors(model),
-                    {{"format", format_version},
-                     {"step", std::to_string(step)},
-                     {"library_hash", hex(model.library_hash())},
-                     {"key_steps", key_steps.dump()}});
-  write_safetensors((temporary / "optimizer.safetensors").string(), moments,
-                    {{"format", format_version}, {"step", std::to_string(step)}, {"state", state.dump()}});
+  // Copies GPU tensors once, since the digests are needed before the first file is written.
+  const NamedTensors weights = on_host(model_tensors(model));
+  moments = on_host(std::move(moments));
+  std::map<std::string, std::string> own{{"format", format_version}, {"step", std::to_string(step)}};
+  own["tokenizer"] = identity.tokenizer;
+  if (!identity.run.empty()) own["run"] = identity.run;
+  std::map<std::string, std::string> about_model = own, about_optimizer = own;
+  about_model[digest_key] = content_digest(moments);
+  about_model["library_hash"] = hex(model.library_hash());
+  about_model["key_steps"] = key_steps.dump();
+  about_optimizer[digest_key] = content_digest(weights);
+  about_optimizer["state"] = state.dump();
+  write_safetensors((temporary / model_file).string(), weights, about_model);
+  write_safetensors((temporary / optimizer_file).string(), moments, about_optimizer);
   if (!metrics.empty()) write_file_atomic((temporary / "metrics.jsonl").string(), metrics);
   // A checkpoint of the same step is replaced: moved aside first, since rename cannot overwrite a non-empty folder.
   const fs::path old = parent / fmt::format("step-{}.old", step);
@@ -165,6 +227,7 @@ void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& mo
     move_path(final_name.string(), old.string());
   }
   move_path(temporary.string(), final_name.string());
+  leftovers.keep();
   flush_folder(parent.string());
   if (replaces) remove_tree(old.string());
 }
@@ -180,9 +243,23 @@ std::optional<std::string> read_checkpoint_metrics(const CheckpointName& checkpo
   return read_file(path);
 }
 
-nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer) {
+void check_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity) {
   const fs::path folder = checkpoint.folder;
-  SafetensorsFile file = SafetensorsFile::open((folder / "model.safetensors").string());
+  const SafetensorsFile model = SafetensorsFile::open((folder / model_file).string());
+  check_file(model, checkpoint, identity);
+  const std::string path = (folder / optimizer_file).string();
+  if (!exists_path(path)) return;  // a model can be used without it
+  const SafetensorsFile optimizer = SafetensorsFile::open(path);
+  check_file(optimizer, checkpoint, identity);
+  check_pair(model, optimizer);
+  check_pair(optimizer, model);
+}
+
+nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity, Model& model,
+                               bool with_optimizer) {
+  check_checkpoint(checkpoint, identity);
+  const fs::path folder = checkpoint.folder;
+  SafetensorsFile file = SafetensorsFile::open((folder / model_file).string());
   file.rename(current_tensor);
   const auto format = file.metadata().find("format");
   if (format == file.metadata().end() || format->second != format_version) {
@@ -208,7 +285,7 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, b
   store.refresh_compute(model.context());
   if (!with_optimizer) return nullptr;
 
-  SafetensorsFile optimizer = SafetensorsFile::open((folder / "optimizer.safetensors").string());
+  SafetensorsFile optimizer = SafetensorsFile::open((folder / optimizer_file).string());
   optimizer.rename(current_tensor);
   if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
     bad_input(Code::checkpoint_without_optimizer,
@@ -301,6 +378,9 @@ std::vector<Tensor> load_key_positions(const std::string& run_folder, std::int64
   std::vector<Tensor> out;
   if (model.config().ffn != Ffn::some || !exists_path(path)) return out;
   const SafetensorsFile file = SafetensorsFile::open(path);
+  if (const std::string& stored = file.require_metadata("step"); stored != std::to_string(step))
+    bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", path,
+              shortened(stored, 40), step, step);
   for (const Layer& layer : model.layers()) {
     Tensor keys = Tensor::empty(layer.keys.keys.shape(), layer.keys.keys.dtype());
     load_into(file, fmt::format("layers.{}.keys", layer.index), keys);

@@ -11,6 +11,7 @@
 
 #include "core/files/json.h"
 #include "model/model.h"
+#include "runs/identity.h"
 #include "tensor/safetensors.h"
 
 namespace some {
@@ -30,10 +31,14 @@ NamedTensors model_tensors(Model& model);
 
 // `state`: what the trainer needs to resume (JSON, in the header of the optimizer file). `metrics`: content of
 // metrics.jsonl at this step, stored with the checkpoint so that a file lost in a power failure can be restored.
-void save_checkpoint(const std::string& run_folder, std::int64_t step, Model& model, const nlohmann::json& state,
-                     const std::string& metrics = "");
+void save_checkpoint(const std::string& run_folder, const RunIdentity& identity, std::int64_t step, Model& model,
+                     const nlohmann::json& state, const std::string& metrics = "");
 // Loads into a model with the same configuration. With `with_optimizer` also loads the moments and returns the state.
-nlohmann::json load_checkpoint(const CheckpointName& checkpoint, Model& model, bool with_optimizer);
+// Throws bad_input if the files are of another run, tokenizer or step, or do not belong together.
+nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity, Model& model,
+                               bool with_optimizer);
+// The check alone, which reads only the headers of the files.
+void check_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity);
 // Returns every tensor of a checkpoint with optimizer, in a fixed order. After writing to them, the caller must refresh
 // the compute copy of the parameters.
 std::vector<Tensor> learned_tensors(Model& model);

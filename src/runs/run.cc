@@ -141,6 +141,8 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   OpenedRun run{
       RunPaths{folder}, read_run_recipe(folder), Tokenizer::load(RunPaths{folder}.tokenizer()), nullptr, nullptr, 0};
   const CheckpointName checkpoint = find_checkpoint(folder, options.checkpoint);
+  const RunIdentity identity = identity_of(run.recipe, run.tokenizer);
+  check_checkpoint(checkpoint, identity);
   run.recipe = recipe_at(run.recipe, checkpoint);
   TrainConfig train = run.recipe.train;
   train.device = options.device;
@@ -154,7 +156,7 @@ OpenedRun open_run(const std::string& folder, const OpenOptions& options) {
   run.recipe.model.vocab = run.tokenizer.vocab_size();
   check_memory(run.recipe.model, *run.ctx);
   run.model = std::make_unique<Model>(run.ctx, run.recipe.model, false);
-  load_checkpoint(checkpoint, *run.model, false);
+  load_checkpoint(checkpoint, identity, *run.model, false);
   run.step = checkpoint.step;
   return run;
 }

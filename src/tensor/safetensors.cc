@@ -79,7 +79,19 @@ nlohmann::json parse_header(const std::string& path, std::string_view text) {
   return header;
 }
 
+std::string digest_of(const std::map<std::string, std::string>& checksums) {
+  std::string text;
+  for (const auto& [name, checksum] : checksums) text += fmt::format("{}:{}{}", name.size(), name, checksum);
+  return hex(checksum_of(text.data(), text.size()));
+}
+
 }  // namespace
+
+std::string content_digest(const std::vector<std::pair<std::string, Tensor>>& tensors) {
+  std::map<std::string, std::string> checksums;
+  for (const auto& [name, tensor] : tensors) checksums[name] = hex(checksum_of(tensor.raw(), tensor.bytes()));
+  return digest_of(checksums);
+}
 
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   SafetensorsFile file;
@@ -194,6 +206,9 @@ void SafetensorsFile::read_checksums(std::string_view header) {
   for (std::size_t i = 0; i < order.size(); ++i)
     order[i]->checksum = list->second.substr(i * checksum_digits, checksum_digits);
   has_checksums_ = true;
+  std::map<std::string, std::string> checksums;
+  for (const auto& [name, entry] : entries_) checksums[name] = entry.checksum;
+  content_digest_ = digest_of(checksums);
   metadata_.erase(own);
   metadata_.erase(list);
 }

@@ -44,6 +44,9 @@ class SafetensorsFile {
   // truncated. Therefore only files that are written once and replaced by renaming may be mapped.
   Tensor map(const std::string& name) const;
   const std::string& path() const { return path_; }
+  // Returns a hash of the names and bytes of all tensors, from the checksums in the header; empty without checksums.
+  // It is the content_digest() of the tensors that were written.
+  const std::string& content_digest() const { return content_digest_; }
 
  private:
   struct Entry {
@@ -59,9 +62,13 @@ class SafetensorsFile {
   std::shared_ptr<const InputFile> file_;
   std::uint64_t data_ = 0;  // offset of the tensor data
   bool has_checksums_ = false;
+  std::string content_digest_;
   std::map<std::string, std::string> metadata_;
   std::map<std::string, Entry> entries_;
 };
+
+// Returns a hash of the names and bytes of tensors, in any order. They must be on the CPU.
+std::string content_digest(const std::vector<std::pair<std::string, Tensor>>& tensors);
 
 // Writes `path` atomically (temporary name, flush, rename, flush of the folder). Tensors may be on any device.
 void write_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,

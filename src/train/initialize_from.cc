@@ -95,7 +95,9 @@ std::vector<std::string> check_source(const Recipe& recipe, const Source& source
 std::int64_t load_source(const Source& source, Model& model) {
   const KeySettings rules = model.config().keys;
   model.set_key_settings(source.recipe.model.keys);
-  const nlohmann::json state = load_checkpoint(source.checkpoint, model, source.named.optimizer);
+  const nlohmann::json state = load_checkpoint(
+      source.checkpoint, identity_of(source.recipe, Tokenizer::load(RunPaths{source.named.run}.tokenizer())), model,
+      source.named.optimizer);
   model.set_key_settings(rules);
   for (Tensor& counts : model.epoch_counts()) counts.zero();
   if (!source.named.optimizer) return 0;

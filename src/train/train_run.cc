@@ -114,6 +114,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   trainer->group().all_or_none([&] {
     if (!trainer->group().root()) return;
     trainer->tokenizer().save(paths.tokenizer());
+    trainer->run_id_ = recipe.run_id = new_run_id(recipe, trainer->tokenizer(), trainer->text_hash());
     // Written last: a folder with a config.toml is a run.
     write_file_atomic(paths.config(), write_recipe(recipe));
     trainer->begin();
@@ -150,6 +151,7 @@ std::unique_ptr<Trainer> Trainer::resume(const std::string& folder, const Resume
   std::unique_ptr<Trainer> trainer(
       new Trainer(ctx, folder, std::move(lock), std::move(training_stages), std::move(hooks)));
   trainer->state_.recipe = recipe_settings(lasting);
+  trainer->run_id_ = written.run_id;
   group.all_or_none([&] {
     if (group.root() && checkpoint)
       trainer->load(*checkpoint, recipe_settings(written));
@@ -246,13 +248,14 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   std::optional<std::string> kept;
   try {
     // A checkpoint contains the key state required by the rules of its stage.
+    check_checkpoint(checkpoint, identity());
     state_ = train_state_from(read_checkpoint_state(checkpoint), checkpoint.folder);
     if (state_.stages != now.stages)
       bad_input(Code::run_mismatch,
                 "{} was written by a run with {} stages, but {} has {}; restore the same [[stage]] tables",
                 checkpoint.folder, state_.stages, paths_.config(), now.stages);
     enter_stage();
-    load_checkpoint(checkpoint, *model_, true);
+    load_checkpoint(checkpoint, identity(), *model_, true);
     kept = read_checkpoint_metrics(checkpoint);
     if (kept && !state_.metrics_checksum.empty() &&
         hex(checksum_of(kept->data(), kept->size())) != state_.metrics_checksum) {

@@ -279,7 +279,7 @@ void Trainer::write_checkpoint() {
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
   state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));
-  save_checkpoint(paths_.folder, state_.step, *model_, to_json(state_), metrics);
+  save_checkpoint(paths_.folder, identity(), state_.step, *model_, to_json(state_), metrics);
   mark_latest(paths_.folder, state_.step);
   if (state_.best_step == state_.step) mark_best(paths_.folder, state_.step);
   remove_surplus();
@@ -309,7 +309,7 @@ std::optional<CheckpointName> Trainer::last_good_checkpoint() {
   first_documents.alone = true;
   for (; !all.empty(); all.pop_back()) {
     try {
-      load_checkpoint(all.back(), *model_, false);
+      load_checkpoint(all.back(), identity(), *model_, false);
       // If other ranks hold some of the experts, a single rank can only check the parameters for finite values.
       if (ctx_->expert_group.alone())
         some::evaluate(*model_, training_stage().valid, first_documents);

@@ -129,6 +129,7 @@ class Trainer {
   const Group& group() const { return ctx_->group; }
   void broadcast_state();  // broadcasts the state and all learned tensors from rank 0
   std::uint64_t text_hash() const;
+  RunIdentity identity() const { return {run_id_, hex(tokenizer().hash())}; }
   void change_recipe(const Recipe& lasting, const TrainConfig& before);
   void save_start_keys();
   void evaluate_initial();
@@ -161,6 +162,7 @@ class Trainer {
   std::optional<MetricsFile> metrics_;  // set when the lines to keep are known; on rank 0
   std::optional<LoadFile> load_;        // the same
   TrainState state_;
+  std::string run_id_;  // on rank 0
   std::vector<Tensor> start_keys_;
   Tensor losses_;  // [n, 2]: loss and gradient norm of the steps not yet read back
   struct Pending {

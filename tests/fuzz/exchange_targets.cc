@@ -94,7 +94,7 @@ class ImportTarget : public Target {
     std::ofstream(run.config()) << write_recipe(recipe);
     const std::shared_ptr<Context> ctx = make_context("cpu", "fp32");
     Model model(ctx, recipe.model, true);
-    save_checkpoint(run.folder, 7, model, {{"finished", true}, {"step", 7}});
+    save_checkpoint(run.folder, identity_of(recipe, tokenizer), 7, model, {{"finished", true}, {"step", 7}});
     ExportOptions options;
     options.run = run.folder;
     options.out = folder_ + "/one";

@@ -238,7 +238,7 @@ class CheckpointTarget : public Target {
     state.epoch_loss = 0.5;
     state.best_step = 5;
     state.recipe = {{"train.lr", "0.1"}, {"title", "\"a\""}};
-    save_checkpoint(run, 7, *model_, to_json(state));
+    save_checkpoint(run, identity_, 7, *model_, to_json(state));
     for (const char* name : {"model", "optimizer"})
       seeds_.push_back(read_whole(run + "/checkpoints/step-7/" + name + ".safetensors"));
     fs::create_directories(folder_);
@@ -255,11 +255,12 @@ class CheckpointTarget : public Target {
     const std::size_t which = !input.empty() && input[0] == '1' ? 1 : 0;
     files_[which].set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
     files_[1 - which].set(seeds_[1 - which]);
-    train_state_from(load_checkpoint({7, folder_}, *model_, true), folder_);
+    train_state_from(load_checkpoint({7, folder_}, identity_, *model_, true), folder_);
   }
 
  private:
   const std::string folder_;
+  const RunIdentity identity_{"0123456789abcdef", "fedcba9876543210"};
   std::shared_ptr<Context> ctx_;
   std::unique_ptr<Model> model_;
   std::vector<std::string> seeds_;

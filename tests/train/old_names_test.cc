@@ -39,6 +39,7 @@ void make_old(const std::string& folder) {
                                  {"\nrouting = \"hash\"", "\nrouting = \"random\""},
                                  {"\nmodulation = \"additive\"", "\nmodulation = \"inside\""}})
     config = replaced(config, now, old);
+  config = config.substr(0, config.find("\n# The identity of this run"));  // version 0.2 had none
   write_file_atomic(folder + "/config.toml", config);
   int renamed = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder + "/checkpoints")) {
@@ -52,6 +53,7 @@ void make_old(const std::string& folder) {
     std::map<std::string, std::string> metadata = file.metadata();
     metadata.erase("checksum");
     metadata.erase("checksums");
+    for (const char* later : {"run", "tokenizer", "other_file"}) metadata.erase(later);
     write_safetensors(entry.path().string(), tensors, metadata);
   }
   EXPECT_GT(renamed, 0);

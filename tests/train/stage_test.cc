@@ -156,8 +156,11 @@ TEST(Stages, OneTokenizerFromAllTexts) {
   start_run(one, folder / "one", {});
   start_run(recipe(), folder / "none", {});
   EXPECT_EQ(file_bytes(folder / "one/tokenizer.json"), file_bytes(folder / "none/tokenizer.json"));
-  EXPECT_EQ(file_bytes(find_checkpoint(folder / "one", "latest").folder + "/model.safetensors"),
-            file_bytes(find_checkpoint(folder / "none", "latest").folder + "/model.safetensors"));
+  const auto weights = [&](const char* run) {
+    return SafetensorsFile::open(find_checkpoint(folder / run, "latest").folder + "/model.safetensors")
+        .content_digest();
+  };
+  EXPECT_EQ(weights("one"), weights("none"));
 }
 
 TEST(Stages, StopAndGoOnAnywhereBitIdentical) {

@@ -342,11 +342,14 @@ TEST(Checkpoint, AnotherLibraryOrShapeIsRefused) {
   TrainHooks hooks;
   hooks.stop_signal = [] { return SIGINT; };
   start_run(recipe(), folder / "run", hooks);
+  const RunIdentity identity =
+      identity_of(read_run_recipe(folder / "run"), Tokenizer::load(RunPaths{folder / "run"}.tokenizer()));
   for (const char* change : {"some.library_seed=9", "some.init=\"sparse\"", "model.d_model=32"}) {
     Recipe other = recipe({change});
     other.model.vocab = 320;
     Model model(make_context("cpu", "fp32"), other.model, true);
-    EXPECT_ERROR(load_checkpoint(find_checkpoint(folder / "run", "latest"), model, true), Code::checkpoint_mismatch)
+    EXPECT_ERROR(load_checkpoint(find_checkpoint(folder / "run", "latest"), identity, model, true),
+                 Code::checkpoint_mismatch)
         << change;
   }
 }
