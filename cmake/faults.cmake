@@ -1,5 +1,5 @@
-# Every file call of short commands killed and failed once (tests/faults/run.py), and runs stopped by signals at random
-# moments (tests/faults/signals.py). scripts/faults does both at length.
+# Every file call of short commands killed and failed once (tests/faults/run.py), power cuts that lose what was not
+# flushed (tests/faults/power.py), and runs stopped by signals at random moments (tests/faults/signals.py). scripts/faults does both at length.
 enable_language(C)
 add_library(fault_shim MODULE tests/faults/shim.c)
 target_compile_options(fault_shim PRIVATE -Wall -Wextra)
@@ -16,6 +16,15 @@ foreach(scenario train resume adapt export import lab lab-list lab-report inspec
   add_long_test(long.faults.${scenario} ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --every)
   list(APPEND long_fault_tests long.faults.${scenario})
+endforeach()
+# One state in eight here, all of them in ./check --long.
+foreach(scenario train resume adapt export import lab tokenizer)
+  add_test(NAME faults.power-${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/power.py
+    --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride 8)
+  list(APPEND fault_tests faults.power-${scenario})
+  add_long_test(long.faults.power-${scenario} ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/power.py
+    --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario})
+  list(APPEND long_fault_tests long.faults.power-${scenario})
 endforeach()
 add_test(NAME faults.signals COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/signals.py
   --program $<TARGET_FILE:some> --count 30)

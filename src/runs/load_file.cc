@@ -53,4 +53,8 @@ void LoadFile::write(std::int64_t step, const std::vector<std::vector<double>>& 
   append_line(path_, nlohmann::json{{"load", layers}, {"step", step}}.dump());
 }
 
+void LoadFile::flush() const {
+  if (exists_path(path_)) flush_file(path_);
+}
+
 }  // namespace some

@@ -19,6 +19,7 @@ class LoadFile {
   // usage: per layer and expert. Writes a line {"load": [[103, 97, ...], ...], "step": 50}: percent of the uniform
   // load.
   void write(std::int64_t step, const std::vector<std::vector<double>>& usage) const;
+  void flush() const;  // makes all lines durable
 
  private:
   std::string path_;

@@ -276,6 +276,7 @@ void Trainer::write_checkpoint() {
   const WatchdogPause waits;  // disks may be slow
   // Everything a checkpoint refers to must be on disk first: these lines, and the key positions, which are flushed when
   // written.
+  load_->flush();
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
   state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));

@@ -151,7 +151,7 @@ class Runner:
     def __init__(self, program, shim):
         self.program, self.shim = program, shim
 
-    def run(self, folder, command, fault=None, log=None):
+    def run(self, folder, command, fault=None, log=None, record=None):
         # The kernels of oneDNN for this instruction set are the quickest to make, and making them is most of the work of
         # so short a command.
         environment = {"ONEDNN_MAX_CPU_ISA": "SSE41", **os.environ, "LD_PRELOAD": self.shim}
@@ -159,6 +159,8 @@ class Runner:
             environment.update(FAULT_AT=str(fault[0]), FAULT_KIND=fault[1])
         if log:
             environment["FAULT_LOG"] = log
+        if record:
+            environment["FAULT_RECORD"] = record
         try:
             done = subprocess.run([self.program, *command], cwd=folder, env=environment, capture_output=True,
                                   stdin=subprocess.DEVNULL, timeout=LONGEST_ANSWER, text=True, errors="replace")

@@ -5,7 +5,9 @@
 //   NUMBER  the call fails with this errno
 //   full    this call and all later ones that need room on the disk fail with ENOSPC
 //   gone    this call and all later ones fail with EIO
-// FAULT_LOG names a file that gets one line a numbered call: number, call, path. Everything else is passed on.
+// FAULT_LOG names a file that gets one line per numbered call: number, call, path. Everything else is passed on.
+// FAULT_RECORD names two files, .calls and .data, that receive every successful call that changes files, and what was
+// written: enough to rebuild the folder as a power cut would leave it (power.py).
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -58,6 +60,43 @@ static void note(long number, const char* call, const char* path) {
   REAL(close)(file);
 }
 
+// The path of an open file or folder, and that of a name below one.
+static void path_of(int descriptor, char* path, size_t size) {
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = REAL(readlink)(link, path, size - 1);
+  if (length < 0) abort();
+  path[length] = '\0';
+}
+static void path_below(int folder, const char* name, char* path, size_t size) {
+  if (folder == AT_FDCWD || name[0] == '/') {
+    snprintf(path, size, "%s", name);
+    return;
+  }
+  path_of(folder, path, size);
+  const size_t length = strlen(path);
+  snprintf(path + length, size - length, "/%s", name);
+}
+
+// Appends a call with its paths and two numbers; `data` are the bytes of a write.
+static void record(const char* call, const char* path, const char* to, long long first, long long second,
+                   const void* data) {
+  const char* base = getenv("FAULT_RECORD");
+  if (base == NULL) return;
+  char name[4096], line[16384];
+  pthread_mutex_lock(&mutex);
+  snprintf(name, sizeof name, "%s.calls", base);
+  const int calls_file = REAL(open)(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  snprintf(name, sizeof name, "%s.data", base);
+  const int data_file = REAL(open)(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int size = snprintf(line, sizeof line, "%s\t%s\t%s\t%lld\t%lld\n", call, path, to, first, second);
+  if (calls_file < 0 || data_file < 0 || size < 0 || REAL(write)(calls_file, line, (size_t)size) != size) abort();
+  if (data != NULL && REAL(write)(data_file, data, (size_t)second) != second) abort();
+  REAL(close)(calls_file);
+  REAL(close)(data_file);
+  pthread_mutex_unlock(&mutex);
+}
+
 enum room { none, needed };
 
 // 0: the call is made as asked for. 1: it fails with errno set. 2: half of it is to be done, then the end.
@@ -90,7 +129,13 @@ static int open_at(int folder, const char* path, int flags, mode_t mode) {
   const int watched = folder == AT_FDCWD ? is_watched(path) : name_of(folder) != NULL;
   const int creates = (flags & O_CREAT) != 0;
   if (watched && fault(creates ? "create" : "open", path, creates ? needed : none)) return -1;
-  return keep_name(REAL(openat)(folder, path, flags, mode), watched ? path : "");
+  const int descriptor = keep_name(REAL(openat)(folder, path, flags, mode), watched ? path : "");
+  if (watched && descriptor >= 0 && (flags & (O_CREAT | O_TRUNC))) {
+    char whole[4096];
+    path_of(descriptor, whole, sizeof whole);
+    record("open", whole, "", (flags & O_TRUNC) != 0, 0, NULL);
+  }
+  return descriptor;
 }
 
 static mode_t mode_of(int flags, va_list rest) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0; }
@@ -125,10 +170,29 @@ ssize_t write(int descriptor, const void* data, size_t size) {
       if (REAL(write)(descriptor, data, size / 2) < 0) abort();
       kill(getpid(), SIGKILL);
   }
-  return REAL(write)(descriptor, data, size);
+  const ssize_t written = REAL(write)(descriptor, data, size);
+  if (written > 0) {
+    char path[4096];
+    path_of(descriptor, path, sizeof path);
+    // The position after a write is known for files that are appended to as well.
+    record("write", path, "", lseek(descriptor, 0, SEEK_CUR) - written, written, data);
+  }
+  return written;
+}
+int ftruncate(int descriptor, off_t size) {
+  if (name_of(descriptor) == NULL) return REAL(ftruncate)(descriptor, size);
+  const int result = REAL(ftruncate)(descriptor, size);
+  char path[4096];
+  path_of(descriptor, path, sizeof path);
+  if (result == 0) record("truncate", path, "", size, 0, NULL);
+  return result;
 }
 ssize_t sendfile(int to, int from, off_t* offset, size_t size) {
   PASS_OPEN("sendfile", to, needed, -1);
+  if (name_of(to) != NULL && getenv("FAULT_RECORD") != NULL) {  // the caller then copies with read and write
+    errno = ENOSYS;
+    return -1;
+  }
   return REAL(sendfile)(to, from, offset, size);
 }
 ssize_t read(int descriptor, void* data, size_t size) {
@@ -141,6 +205,11 @@ ssize_t pread(int descriptor, void* data, size_t size, off_t offset) {
 }
 int fsync(int descriptor) {
   PASS_OPEN("fsync", descriptor, needed, -1);
+  if (name_of(descriptor) != NULL) {
+    char path[4096];
+    path_of(descriptor, path, sizeof path);
+    record("fsync", path, "", 0, 0, NULL);
+  }
   return REAL(fsync)(descriptor);
 }
 int flock(int descriptor, int operation) {
@@ -175,31 +244,48 @@ void* mmap(void* address, size_t length, int protection, int flags, int descript
 
 int rename(const char* from, const char* to) {
   PASS("rename", to, none, -1);
-  return REAL(rename)(from, to);
+  const int result = REAL(rename)(from, to);
+  if (result == 0 && is_watched(to)) record("rename", from, to, 0, 0, NULL);
+  return result;
 }
 int unlink(const char* path) {
   PASS("unlink", path, none, -1);
-  return REAL(unlink)(path);
+  const int result = REAL(unlink)(path);
+  if (result == 0 && is_watched(path)) record("remove", path, "", 0, 0, NULL);
+  return result;
 }
 int rmdir(const char* path) {
   PASS("rmdir", path, none, -1);
-  return REAL(rmdir)(path);
+  const int result = REAL(rmdir)(path);
+  if (result == 0 && is_watched(path)) record("remove", path, "", 0, 0, NULL);
+  return result;
 }
 int remove(const char* path) {
   PASS("remove", path, none, -1);
-  return REAL(remove)(path);
+  const int result = REAL(remove)(path);
+  if (result == 0 && is_watched(path)) record("remove", path, "", 0, 0, NULL);
+  return result;
 }
 int unlinkat(int folder, const char* path, int flags) {
-  if ((folder == AT_FDCWD ? is_watched(path) : name_of(folder) != NULL) && fault("unlinkat", path, none)) return -1;
-  return REAL(unlinkat)(folder, path, flags);
+  const int watched = folder == AT_FDCWD ? is_watched(path) : name_of(folder) != NULL;
+  if (watched && fault("unlinkat", path, none)) return -1;
+  char whole[4096];
+  if (watched) path_below(folder, path, whole, sizeof whole);
+  const int result = REAL(unlinkat)(folder, path, flags);
+  if (result == 0 && watched) record("remove", whole, "", 0, 0, NULL);
+  return result;
 }
 int mkdir(const char* path, mode_t mode) {
   PASS("mkdir", path, needed, -1);
-  return REAL(mkdir)(path, mode);
+  const int result = REAL(mkdir)(path, mode);
+  if (result == 0 && is_watched(path)) record("mkdir", path, "", 0, 0, NULL);
+  return result;
 }
 int truncate(const char* path, off_t size) {
   PASS("truncate", path, none, -1);
-  return REAL(truncate)(path, size);
+  const int result = REAL(truncate)(path, size);
+  if (result == 0 && is_watched(path)) record("truncate", path, "", size, 0, NULL);
+  return result;
 }
 int stat(const char* path, struct stat* status) {
   PASS("stat", path, none, -1);
