@@ -32,7 +32,7 @@ std::string all_runs(const Watch& watch, const Request&) {
   return nlohmann::json{{"runs", list}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Returns one metric of several runs: curves with smoothed versions, or one band per group of seeds.
+// Returns one metric of several runs: curves with smoothed versions, or one band per group of runs.
 std::string points(const Watch& watch, const Request& request) {
   const std::string metric = request.value("metric");
   const auto axis = x_axis(request.value("x"));
@@ -42,7 +42,13 @@ std::string points(const Watch& watch, const Request& request) {
   if (buckets == 0) buckets = std::numeric_limits<std::size_t>::max() / 2;
   const double keep = number_of(request, "smooth", 0, 0, 0.999);
   const Range range = range_of(request);
-  const bool bands = request.value("band") == "1";
+  const std::string band_by = request.value("band");  // "1": runs that differ only in their seed; else a setting
+  const auto group_of = [&](const RunLog& run) {
+    if (band_by == "1") return run.summary()["group"].get<std::string>();
+    const auto settings = run.settings();
+    const auto found = settings.find(band_by);
+    return found == settings.end() ? std::string() : valid_text(found->second);
+  };
   std::string out = "{\"runs\":[";
   bool first = true;
   std::map<std::string, std::vector<std::vector<XY>>> groups;
@@ -57,7 +63,7 @@ std::string points(const Watch& watch, const Request& request) {
       std::erase_if(all, [&](const XY& point) { return !range.has(point.x); });
       std::erase_if(calm, [&](const XY& point) { return !range.has(point.x); });
     }
-    if (bands) groups[run->summary()["group"].get<std::string>()].push_back(keep > 0 ? calm : all);
+    if (!band_by.empty()) groups[group_of(*run)].push_back(keep > 0 ? calm : all);
     out += fmt::format("{}{{\"id\":\"{}\",\"rows\":{},\"points\":", first ? "" : ",", run->id(), rows);
     first = false;
     append_points(out, downsampled(all, buckets));
@@ -72,7 +78,7 @@ std::string points(const Watch& watch, const Request& request) {
   first = true;
   for (const auto& [group, curves] : groups) {
     if (curves.size() < 2) continue;
-    out += fmt::format("{}{{\"group\":\"{}\",\"points\":[", first ? "" : ",", group);
+    out += fmt::format("{}{{\"group\":{},\"points\":[", first ? "" : ",", nlohmann::json(group).dump());
     first = false;
     bool first_point = true;
     for (const BandPoint& point : band(curves, buckets)) {

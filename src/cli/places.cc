@@ -74,7 +74,8 @@ std::string find_recipe(const std::string& name) {
 }
 
 std::string find_run_folder(const std::string& name) {
-  if (name.empty() || name.find('/') != std::string::npos || exists_path(name)) return name;
+  // A file of that name, such as the script quickstart in a checkout, is not a run.
+  if (name.empty() || name.find('/') != std::string::npos || folder_exists(name)) return name;
   const std::string folder = "runs/" + name;
   return exists_path(RunPaths{folder}.config()) ? folder : name;
 }

@@ -14,14 +14,14 @@ const char* remedy(int error) {
     case EPERM: return "see to its owner and permissions, and to those of the folders above it";
     case EROFS: return "choose a place that can be written";
     case EMFILE: return "raise the limit of this shell with 'ulimit -n'";
-    case ENFILE: return "end other programs that hold files open";
+    case ENFILE: return "end other programs that have files open";
     case ENOMEM: return "end other programs, or raise the limit of this shell with 'ulimit -v'";
     case EIO: return "input/output error of the disk; check the system log, then try again";
     case ESTALE:
     case ENOTCONN:
     case ETIMEDOUT:
     case EHOSTDOWN:
-    case EHOSTUNREACH: return "the share it lies on is away: mount it again";
+    case EHOSTUNREACH: return "its network share is not available: mount it again";
     case ENODEV:
     case ENXIO: return "its disk is not mounted; mount it";
     case ELOOP: return "a link leads back to itself: mend it";

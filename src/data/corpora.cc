@@ -204,7 +204,7 @@ TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& t
   if (there) {
     data.impl = open_token_image(map_file(path), key, &problem);
     if (data.impl) return data;
-    host.log.info("the token cache {} is {}: {}", path, write_problem.empty() ? "made anew" : "of no use", problem);
+    host.log.info("the token cache {} is {}: {}", path, write_problem.empty() ? "rebuilt" : "unusable", problem);
   }
   // A run in a read-only folder can still be analyzed.
   if (!write_problem.empty()) {

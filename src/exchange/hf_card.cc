@@ -110,7 +110,7 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
       "inputs = tokenizer(\"Once upon a time\", return_tensors=\"pt\")\n"
       "print(tokenizer.decode(model.generate(**inputs, return_dict_in_generate=False)[0]))\n```\n\n"
       "Back to the program, also after further training: `some import FOLDER --out RUN`. Keys are buffers here: they "
-      "do not learn outside of the program.\n\n## Settings\n\nEvery setting of the run stands in `config.json` "
+      "do not learn outside of the program.\n\n## Settings\n\nEvery setting of the run is in `config.json` "
       "under `recipe`, named as in the program's recipes.\n";
   return text;
 }

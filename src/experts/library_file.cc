@@ -72,7 +72,7 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
                 spec.experts);
     const Block wanted = spec.wanted();
     const Tensor here = file.map(name).rows(wanted.begin, wanted.end);
-    if (!all_finite(here)) bad_input(Code::tensor_value, "{}: {} holds a number that is not finite", path, name);
+    if (!all_finite(here)) bad_input(Code::tensor_value, "{}: {} contains a number that is not finite", path, name);
     library.hash += hash_of(ctx, matrix, here, wanted.begin);
     const Tensor typed = ctx.compute == DType::f32 ? here : here.to(ctx.compute);
     return ctx.device.is_cpu() ? typed : typed.to(ctx.device);
@@ -89,7 +89,7 @@ LibraryFile read_library_file(const std::string& path) {
   about.hash = file.require_metadata("hash");
   while (file.has(tensor_name(about.layers, LibraryMatrix::w1))) ++about.layers;
   if (about.layers == 0 || !file.has(tensor_name(0, LibraryMatrix::w2)))
-    bad_input(Code::library_invalid, "{}: holds no layer", path);
+    bad_input(Code::library_invalid, "{}: contains no layer", path);
   const Shape shape = file.shape(tensor_name(0, LibraryMatrix::w1));
   if (shape.rank() != 3) bad_input(Code::library_invalid, "{}: layers.0.w1 must be [E, f, d]", path);
   about.experts = static_cast<int>(shape[0]);

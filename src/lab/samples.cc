@@ -128,7 +128,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
       if (auto found = read_samples(kept, step, host.log)) return *found;
     } catch (const Error& error) {
       host.log.warning(Code::samples_damaged, "{}; the samples are {}", error.what(),
-                       checkpoints.empty() ? "left out" : "written anew");
+                       checkpoints.empty() ? "left out" : "generated again");
     }
   }
   if (checkpoints.empty()) {
@@ -149,8 +149,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     write_output_file(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
-    host.log.warning(Code::samples_damaged, "{}: what the model writes is left out: {}", run.found.folder,
-                     error.what());
+    host.log.warning(Code::samples_damaged, "{}: its samples are left out: {}", run.found.folder, error.what());
   }
   return samples;
 }

@@ -62,7 +62,7 @@ void add_train(SettingList<Recipe>& list) {
   list.role = SettingRole::length;
   list.integer("epochs", FIELD(train.epochs), 1, 1e9, "Passes over the training text.");
   list.integer("max_steps", FIELD(train.max_steps), 0, unlimited,
-               "Maximum number of steps; the learning-rate schedule ends there too; 0 = as many as the epochs give.")
+               "Maximum number of steps; the learning-rate schedule ends there too; 0 = set by the epochs.")
       .in_steps = true;
   list.role = SettingRole::training_stage;
   list.integer("batch", FIELD(train.batch), 1, 1048576, "Sequences per forward pass (micro-batch size).");

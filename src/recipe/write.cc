@@ -43,7 +43,7 @@ std::string write_stages(const Recipe& recipe) {
   std::string text =
       "\n# Stages follow one another, each with these settings on top of those above; weights, keys and the "
       "optimizer's\n"
-      "# moments go on from one to the next.\n";
+      "# moments carry over from one to the next.\n";
   for (const Stage& stage : recipe.stages) {
     text += fmt::format("[[stage]]\ntitle = {}\n", toml_quote(stage.title));
     for (const auto& [name, value] : stage.settings)

@@ -153,7 +153,7 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
   if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "run folder {} not found", run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
-    bad_input(Code::checkpoint_not_found, "{} holds no checkpoint yet: train it first with 'some train --resume {}'",
+    bad_input(Code::checkpoint_not_found, "{} has no checkpoint yet; train it first with 'some train --resume {}'",
               run_folder, run_folder);
   if (which == "latest") return all.back();
   std::int64_t wanted = -1;
@@ -289,8 +289,8 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdenti
   optimizer.rename(current_tensor);
   if (!store.entries().empty() && !optimizer.has("first." + store.entries().front().name)) {
     bad_input(Code::checkpoint_without_optimizer,
-              "{} holds no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "
-              "training cannot go on from it; 'some train --from RUN' begins a new run with its weights",
+              "{} has no optimizer state: this model was saved by 'some adapt' or 'some import', not by training, so "
+              "training cannot resume from it; 'some train --from RUN' begins a new run with its weights",
               folder.string());
   }
   for (const auto& entry : store.entries()) {

@@ -53,11 +53,11 @@ nlohmann::json to_json(const TrainState& s) {
 TrainState train_state_from(const nlohmann::json& json, const std::string& origin) {
   const JsonObject j(json, origin);
   if (j.has("imported_from") || j.has("adapted_from"))
-    bad_input(
-        Code::checkpoint_without_optimizer,
-        "{}: was saved by 'some {}', not by training, so training cannot go on from it; 'some train --from RUN' begins "
-        "a new run with its weights",
-        origin, j.has("imported_from") ? "import" : "adapt");
+    bad_input(Code::checkpoint_without_optimizer,
+              "{}: was saved by 'some {}', not by training, so training cannot resume from it; 'some train --from RUN' "
+              "begins "
+              "a new run with its weights",
+              origin, j.has("imported_from") ? "import" : "adapt");
   constexpr std::int64_t most = std::int64_t{1} << 53;
   const auto count = [&](const char* key) { return j.need<std::int64_t>(key, 0, most); };
   TrainState s;

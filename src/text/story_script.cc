@@ -247,7 +247,7 @@ class ScriptReader {
       made.act = Statement::Act::paragraph;
     } else if (word == "set" || word == "text") {
       const auto [name, value] = cut(whole(line, rest), ":");
-      if (!is_name(name)) wrong(line, fmt::format("'{}' is no name", name));
+      if (!is_name(name)) wrong(line, fmt::format("'{}' is not a name", name));
       if (word == "set") {
         made = set_to(name, text_of(line, value));
       } else {
@@ -284,7 +284,7 @@ class ScriptReader {
       made.act = Statement::Act::draw;
       made.table = table_named(line, table);
       for (const std::string& name : parts_of(names, ',')) {
-        if (!is_name(name)) wrong(line, fmt::format("'{}' is no name", name));
+        if (!is_name(name)) wrong(line, fmt::format("'{}' is not a name", name));
         made.rows.push_back(row_of(name, made.table));
       }
       if (made.rows.size() > made.table->rows.size()) wrong(line, "more rows than the table has");
@@ -447,7 +447,7 @@ class ScriptReader {
       return 1;
     });
     amount.draw(nullptr);
-    if (amount.wrong()) wrong(line, fmt::format("'{}' is no amount", name));
+    if (amount.wrong()) wrong(line, fmt::format("'{}' is not an amount", name));
   }
 
   std::vector<Condition> conditions_of(const Line& line, const std::string& text) {

@@ -84,7 +84,7 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
     const int more = (RankGroups{together}.count(ranks) + 1) * together;
     return make_error(Fault::input, Code::ranks_uneven,
                       "{} = {}: must divide the number of ranks, and there {} {}: start {} (mpirun -n {} ...), or "
-                      "say train.expert_ranks=1",
+                      "set train.expert_ranks=1",
                       "train.expert_ranks", together, ranks == 1 ? "is" : "are", ranks, more, more);
   }
   return std::nullopt;

@@ -25,7 +25,8 @@ void remove_leftovers(const RunPaths& paths) {
 void refuse_a_second_run(const RunPaths& paths) {
   if (exists_path(paths.config()))
     bad_input(Code::run_exists,
-              "{0} already holds a run: go on with 'some train --resume {0}', or choose another --out", paths.folder);
+              "{0} already contains a run; resume it with 'some train --resume {0}', or choose another --out",
+              paths.folder);
   // The recipe is written before checkpoints and metrics.
   if (!list_checkpoints(paths.folder).empty() || exists_path(paths.metrics()))
     bad_input(Code::run_exists, "{} contains checkpoints or metrics of a run without config.toml; use another --out",

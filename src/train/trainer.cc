@@ -331,7 +331,7 @@ void Trainer::stop_not_finite(const std::string& what) {
     const WatchdogPause waits;
     const auto good = last_good_checkpoint();
     message = fmt::format(
-        "{}: the run is stopped. {} To go on, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
+        "{}: the run is stopped. {} To continue, lower train.lr, add train.warmup_steps, or set model.norm = \"pre\".",
         what,
         good ? fmt::format("The last good checkpoint is {}.", good->folder)
              : std::string("No usable checkpoint exists yet."));

@@ -47,7 +47,7 @@ std::vector<std::string> find_fixtures(const std::vector<std::string>& paths) {
     for (const std::string& name : list_folder(path)) {
       if (fs::path(name).extension() == ".safetensors") out.push_back((fs::path(path) / name).string());
     }
-    if (out.size() == before) bad_input(Code::folder_empty, "the folder {} holds no .safetensors file", path);
+    if (out.size() == before) bad_input(Code::folder_empty, "the folder {} contains no .safetensors file", path);
   }
   std::sort(out.begin(), out.end());
   return out;

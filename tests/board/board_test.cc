@@ -178,6 +178,11 @@ TEST_F(BoardTest, SeedsOfOneThingAreABand) {
   const Json bands = ask("/api/points?metric=train.loss&band=1" + of)["bands"];
   ASSERT_EQ(bands.size(), 1U);
   EXPECT_EQ(bands[0]["points"].size(), 5U);
+  // Grouped by a setting: two runs with top_k 2; the group of the third has one run and so no band.
+  const Json by_setting = ask("/api/points?metric=train.loss&band=some.top_k" + of)["bands"];
+  ASSERT_EQ(by_setting.size(), 1U);
+  EXPECT_EQ(by_setting[0]["group"], "2");
+  EXPECT_EQ(by_setting[0]["points"].size(), 5U);
   const Json rows = ask("/api/settings?runs=" + id("a") + "," + id("c"))["rows"];
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0]["key"], "seed");

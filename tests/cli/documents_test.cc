@@ -1,6 +1,6 @@
-// Runs every command line shown in the documents and in the help: README.md, docs/tutorial.md, docs/data.md,
-// docs/exchange.md and docs/json.md from top to bottom, each document in a fresh folder, and the examples of every
-// command's help.
+// Runs every command line shown in the documents and in the help: README.md, docs/everyday.md, docs/tutorial.md,
+// docs/data.md, docs/exchange.md and docs/json.md from top to bottom, each document in a fresh folder, and the examples
+// of every command's help.
 //
 // A command line is an indented line, or a line in a fenced block, that begins with a program's name. Commands that a
 // document needs but does not show are in comments that readers do not see:
@@ -145,17 +145,27 @@ void run_document(const Desk& desk, const std::string& name) {
   EXPECT_GT(shown, 0) << name << " shows no command";
 }
 
-// The two scripts of the checkout really run, except for the parts that take minutes: packages, compiling and the tests
-// themselves.
-TEST(Documents, ReadmeRuns) {
-  Desk desk;
+// Puts the two scripts of the checkout into the folder. They really run, except for the parts that take minutes:
+// packages, compiling and the tests themselves.
+void add_scripts(const Desk& desk) {
   for (const char* script : {"quickstart", "check"})
     desk.write_program(script, read_file(source + "/" + std::string(script)));
   desk.write_program("scripts/install-packages", "#!/bin/sh\nexit 0\n");
   desk.write_program("scripts/count-tests", "#!/bin/sh\nexit 0\n");
   desk.write_program("bin/cmake", "#!/bin/sh\nmkdir -p build build-check && cp bin/some build/some\n");
   desk.write_program("bin/ctest", "#!/bin/sh\ntouch build-check/tests.xml\n");
+}
+
+TEST(Documents, ReadmeRuns) {
+  Desk desk;
+  add_scripts(desk);
   run_document(desk, "README.md");
+}
+
+TEST(Documents, EverydayCommandsRun) {
+  Desk desk;
+  add_scripts(desk);
+  run_document(desk, "docs/everyday.md");
 }
 
 TEST(Documents, TutorialRuns) {
@@ -168,7 +178,7 @@ TEST(Documents, DataGuideRuns) { run_document(Desk(), "docs/data.md"); }
 TEST(Documents, ExchangeGuideRuns) { run_document(Desk(), "docs/exchange.md"); }
 
 // docs/json.md has, for each command, a line that runs it with --json and a table of keys. The table and the object
-// have the same keys, except for keys described with "where", which are present only in that case.
+// have the same keys, except for keys described with "only if" (or "where"), which are present only in that case.
 TEST(Documents, JsonIsAsDocumented) {
   if (!fs::exists(source + "/docs/json.md")) GTEST_SKIP() << "not written yet";
   const Desk desk;
@@ -206,7 +216,8 @@ TEST(Documents, JsonIsAsDocumented) {
     } else if (std::regex_match(line, found, row)) {
       const std::string key = found[1];
       if (key.find('.') != std::string::npos) continue;  // nested inside another
-      (found[2].str().find("where") == std::string::npos ? always : sometimes).insert(key);
+      static const std::regex condition("only if|where");
+      (std::regex_search(found[2].str(), condition) ? sometimes : always).insert(key);
     }
   }
   compare();

@@ -202,7 +202,7 @@ TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
   EXPECT_TRUE(
       holds(report.markdown,
             "Seeds of one experiment differ by 0.0141 (standard deviation), so a difference below about 0.0283 "
-            "says nothing. a4-warm, the best of the claim, is 0.0400 nats worse than control-no-ffn (more than "
+            "means nothing. a4-warm, the best of the claim, is 0.0400 nats worse than control-no-ffn (more than "
             "chance) and 0.4500 nats worse than control-dense-4x (more than chance). **Not as claimed, with one seed "
             "of some runs.**"))
       << report.markdown;

@@ -42,7 +42,7 @@ try {
 
   // --- the first view ---
   await page.goto(address);
-  await drawn('Validation loss over real tokens');
+  await drawn('Validation loss');
   assert.ok((await page.locator('.runs .name').allTextContents()).includes(attack), 'a name is shown as it stands');
   assert.equal(await page.evaluate(() => document.images.length), 0, 'no name has become an image');
   assert.equal(await page.evaluate(() => document.scripts.length), 2, 'no name has become a script');
@@ -127,7 +127,7 @@ try {
   await page.getByLabel('log x').check();
   await page.getByLabel('log y').check();
   await page.getByRole('button', { name: 'tokens', exact: true }).click();
-  await page.getByLabel('seeds as a band').check();
+  await page.getByRole('combobox', { name: 'group', exact: true }).selectOption('1');
   await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].bands.length === 1);
   await page.locator('#settings-table').waitFor();
   assert.ok((await page.locator('#settings-table tbody').innerText()).includes('train.max_steps'));
@@ -139,12 +139,13 @@ try {
   assert.equal(await other.getByRole('button', { name: 'tokens', exact: true }).getAttribute('aria-pressed'), 'true');
   assert.equal(await other.getByLabel('smoothing').inputValue(), '0.6');
   await other.close();
-  for (const words of ['log x', 'log y', 'seeds as a band']) await page.getByLabel(words).uncheck();
+  for (const words of ['log x', 'log y']) await page.getByLabel(words).uncheck();
+  await page.getByRole('combobox', { name: 'group', exact: true }).selectOption('');
   await page.getByRole('button', { name: 'time', exact: true }).click();
   await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].spec().x.unit === 'seconds');
   await page.getByRole('button', { name: 'steps', exact: true }).click();
   await page.getByRole('button', { name: 'none', exact: true }).click();
-  await page.getByText('No run is chosen').waitFor();
+  await page.getByText('No run is selected').waitFor();
   await line('live').locator('input').check();
   await drawn('Training loss');
   assert.equal(await page.evaluate(() => window.somePage.views[0].chosen().length), 1);
@@ -154,7 +155,7 @@ try {
   await page.waitForFunction(
     () => window.somePage.views[0].views.compare.curves[3].data.values().next().value?.points.length === 51,
   );
-  await page.getByRole('button', { name: 'all of it' }).click();
+  await page.getByRole('button', { name: 'reset zoom' }).click();
   // A stretch that is dragged over is shown in every chart; a double click ends it.
   const drag = async (title, begin, end) => {
     const sheet = figure(title).locator('.sheet');
@@ -182,10 +183,114 @@ try {
   await whole();
   await page.waitForFunction(() => !window.location.hash.includes('from='));
 
+  // --- the value of every run under the pointer, in every chart ---
+  await page.getByRole('button', { name: 'all', exact: true }).click();
+  await drawn('Training loss');
+  await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].figure.chart.spec.series.length >= 3);
+  const trainLoss = figure('Training loss').locator('.sheet');
+  await trainLoss.scrollIntoViewIfNeeded();
+  const sheet = await trainLoss.boundingBox();
+  // Within the steps of every run: the short ones have 20 to 25.
+  await page.mouse.move(sheet.x + 62 + 0.05 * (sheet.width - 80), sheet.y + 100);
+  const told = figure('Training loss').locator('.cross-tip');
+  await told.waitFor();
+  assert.match(await told.innerText(), /^step \d+/);
+  for (const name of ['seed1', 'seed2', 'live']) assert.ok((await told.innerText()).includes(name), `the value of ${name}`);
+  const step = Number(/^step (\d+)/.exec(await told.innerText())[1]);
+  const value = await page.evaluate(
+    (at) => {
+      const [board] = window.somePage.views;
+      const run = [...board.runs.values()].find(({ name }) => name === 'live');
+      const one = board.views.compare.curves[3].data.get(run.id);
+      const all = one.smooth ?? one.points;
+      const next = all.findIndex(([x]) => x >= at);
+      const [[x0, y0], [x1, y1]] = [all[Math.max(0, next - 1)], all[next]];
+      return x1 > x0 ? y0 + ((y1 - y0) * (at - x0)) / (x1 - x0) : y1;
+    },
+    step,
+  );
+  const shownValue = Number(/live\s+([\d.]+)/.exec(await told.innerText())[1]);
+  assert.ok(Math.abs(shownValue - value) < 0.002, `live at step ${step}: ${shownValue}, not ${value}`);
+  assert.ok((await page.locator('.cross:not([hidden])').count()) > 1, 'the other charts show the step too');
+  await page.mouse.move(5, 5);
+  await page.locator('.cross-tip:not([hidden])').waitFor({ state: 'detached' });
+  // Colours follow from the run, whichever runs are shown.
+  const colours = () =>
+    page.evaluate(() => [...window.somePage.views[0].runs.keys()].map((id) => window.somePage.views[0].colour(id)));
+  const allColours = await colours();
+  assert.equal(new Set(allColours).size, allColours.length, 'every run has a colour of its own');
+  await line('seed1').locator('input').uncheck();
+  assert.deepEqual(await colours(), allColours);
+  await line('seed1').locator('input').check();
+  // Between the powers of ten.
+  await page.getByLabel('log y').check();
+  await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].spec().y.log);
+  const yTicks = await page.evaluate(() => {
+    const { drawing } = window.somePage.views[0].views.compare.curves[3].figure.chart;
+    return drawing.getOption().yAxis[0].axisLabel.customValues;
+  });
+  assert.ok(yTicks.length >= 3 && yTicks.length <= 8, `ticks ${yTicks}`);
+  await page.getByLabel('log y').uncheck();
+  // Several metrics in one chart.
+  await page.getByText('Several metrics in one chart').click();
+  for (const title of ['Training loss', 'Validation loss']) await page.getByLabel(title, { exact: true }).last().check();
+  await drawn('Several metrics');
+  await page.waitForFunction(() => window.somePage.views[0].views.compare.mixed.series?.some(({ dash }) => dash === 1));
+  for (const title of ['Training loss', 'Validation loss']) await page.getByLabel(title, { exact: true }).last().uncheck();
+  // Groups by a setting.
+  await figure('Training loss').scrollIntoViewIfNeeded();
+  await page.getByRole('combobox', { name: 'group', exact: true }).selectOption({ label: 'max_steps' });
+  await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].bands.length >= 1);
+  await page.getByRole('combobox', { name: 'group', exact: true }).selectOption('');
+
+  // --- filter, sort and group ---
+  const names = () => page.locator('.runs .name').allTextContents();
+  const filter = page.getByLabel('filter runs');
+  await filter.fill('max_steps=300');
+  assert.deepEqual(await names(), ['live']);
+  await filter.fill('/^.*SEED[12]$/ step<100');
+  assert.deepEqual(await names(), ['seed1', 'seed2']);
+  await filter.fill('/(/');
+  assert.ok(await filter.evaluate((node) => !node.checkValidity()), 'an expression that is none is told');
+  await filter.fill('');
+  await page.locator('.tabs').getByRole('button', { name: 'Table', exact: true }).click();
+  const heading = page.locator('#runs-table th', { hasText: 'training loss' });
+  await heading.getByRole('button').click();
+  assert.equal(await heading.getAttribute('aria-sort'), 'ascending');
+  const column = async () => {
+    const texts = await page.locator('#runs-table tbody tr td:nth-child(6)').allTextContents();
+    return texts.filter(Boolean).map(Number);
+  };
+  const rising = await column();
+  assert.ok(rising.length >= 3 && rising.every((one, i) => i === 0 || one >= rising[i - 1]), `${rising}`);
+  await page.locator('#runs-table th', { hasText: 'training loss' }).getByRole('button').click();
+  assert.deepEqual(await column(), [...rising].reverse());
+  await page.getByRole('combobox', { name: 'group by', exact: true }).selectOption({ label: 'max_steps' });
+  assert.ok((await page.locator('#runs-table tr.group').count()) >= 2);
+
+  // --- settings against results ---
+  await page.locator('.tabs').getByRole('button', { name: 'Settings', exact: true }).click();
+  await page.getByRole('combobox', { name: 'result', exact: true }).selectOption('train_loss');
+  await drawn('Settings and result');
+  await page.getByRole('combobox', { name: 'setting', exact: true }).selectOption({ label: 'max_steps' });
+  await page.waitForFunction(
+    () => window.somePage.views[0].views.settings.scatter.chart.spec.dots.length === window.somePage.views[0].runs.size,
+  );
+  assert.ok(
+    await page.evaluate(() => {
+      const { lines, axes } = window.somePage.views[0].views.settings.parallel.chart.spec;
+      return axes.at(-1).name === 'training loss' && lines.every(({ values }) => values.length === axes.length);
+    }),
+  );
+  await page.locator('.tabs').getByRole('button', { name: 'Compare', exact: true }).click();
+  await page.getByRole('button', { name: 'none', exact: true }).click();
+  await line('live').locator('input').check();
+  await drawn('Training loss');
+
   // --- inside a model ---
   await page.getByRole('button', { name: 'inside live', exact: true }).click();
-  await figure('What every expert carries').locator('svg image').waitFor();
-  const map = figure('Where the keys lie');
+  await figure('Expert load').locator('svg image').waitFor();
+  const map = figure('Key map');
   await map.locator('svg').waitFor();
   await page
     .getByRole('combobox', { name: 'run', exact: true })
@@ -203,12 +308,12 @@ try {
     await map.locator('input[type="range"]').elementHandle(),
   );
   assert.equal(await mapNow(), end, 'after playing it is where it was');
-  await map.getByRole('button', { name: 'work out t-SNE' }).click();
+  await map.getByRole('button', { name: 'compute t-SNE' }).click();
   await map.getByRole('button', { name: 't-SNE', exact: true }).click();
   assert.match(await map.locator('.now').first().textContent(), /^t-SNE of step 20/);
   await map.getByRole('button', { name: 'UMAP', exact: true }).click();
   assert.notEqual(await mapNow(), end);
-  await figure('Experts chosen together').locator('svg').waitFor();
+  await figure('Co-activated experts').locator('svg').waitFor();
   await figure('Gate entropy').locator('svg').waitFor();
   const carried = await page.evaluate(() => window.somePage.views[0].views.inside.load.chart.spec);
   assert.deepEqual(carried.x.values, [5, 10, 15, 20]);
@@ -217,7 +322,7 @@ try {
   await page.waitForFunction(() => window.location.hash.includes('layer=1'));
   // A chart of its own zooms by itself.
   const gini = () => page.evaluate(() => window.somePage.views[0].views.inside.curves[0].figure.chart.stretch ?? null);
-  const back = await drag('Gini of use', 0.3, 0.8);
+  const back = await drag('Gini of load', 0.3, 0.8);
   const [low, high] = await gini();
   assert.ok(low > 2 && low < high && high < 24, `dragged from ${low} to ${high}`);
   await back();
@@ -230,7 +335,7 @@ try {
   await memory.getByText('Read: builtin:recipes (600 tokens, ').waitFor();
   await memory.locator('input[type="range"]').focus();
   await page.keyboard.press('Home');
-  await memory.getByText(/^25 tokens read; since the moment before: \d+ born, \d+ merged into$/).waitFor();
+  await memory.getByText(/^25 tokens read; since the previous frame: \d+ inserted, \d+ merged into$/).waitFor();
   await page.keyboard.press('End');
   // At once: waiting until it is stable, as scrollIntoViewIfNeeded does, fails where it is drawn anew meanwhile.
   await memory.locator('canvas').evaluate((canvas) => canvas.scrollIntoView({ block: 'nearest' }));
@@ -242,11 +347,11 @@ try {
   });
   assert.ok(met.met > 1, 'tokens have merged into a slot');
   await memory.locator('canvas').click({ position: { x: met.x, y: met.y } });
-  await memory.getByText(/more tokens merged into it since/).waitFor();
+  await memory.getByText(/more tokens have merged into it since/).waitFor();
   some('read', 'seed1', 'builtin:nature', '--memory', 'other.memory', ...how);
   some('memory', 'merge', 'seed1/memory.safetensors', 'other.memory');
   await memory.getByText('builtin:nature (600 tokens, ').waitFor();
-  await memory.getByText('merged in from another memory', { exact: false }).first().waitFor();
+  await memory.getByText('merged from another memory', { exact: false }).first().waitFor();
   // What it carries, live.
   const key = join(runs, 'seed1', 'load.jsonl');
   appendFileSync(key, '{"load":[[800,0,0,0,0,0,0,0],[0,800,0,0,0,0,0,0]],"step":25}\n');
@@ -257,7 +362,7 @@ try {
   await page.locator('.tabs').getByRole('button', { name: 'Ask', exact: true }).click();
   const form = page.locator('section[aria-label="ask"] form');
   await form.getByLabel('prompt').fill('Once upon a time there');
-  await form.getByLabel('tokens', { exact: true }).fill('12');
+  await form.getByLabel('max tokens', { exact: true }).fill('12');
   await form.getByRole('button', { name: 'Ask' }).click();
   const answers = page.locator('.answer');
   const statusOf = (side) => answers.nth(side).locator('> .under');
@@ -273,10 +378,10 @@ try {
     return { layer: trace.data.layers[0], expert: trace.data.tokens[1].layers[0].experts[0], k: trace.data.top_k };
   });
   // The same model beside it, without an expert that the first one used, and with one expert a token.
-  await page.getByLabel('another beside it').check();
+  await page.getByLabel('compare with a second model').check();
   const other2 = answers.nth(1);
-  await other2.getByLabel('without the expert of layer').fill(String(strongest.layer));
-  await other2.getByLabel('number').fill(String(strongest.expert));
+  await other2.getByLabel('disable expert: layer').fill(String(strongest.layer));
+  await other2.getByLabel('expert', { exact: true }).fill(String(strongest.expert));
   await form.getByRole('button', { name: 'Ask' }).click();
   await statusOf(1)
     .filter({ hasText: /tokens; / })
@@ -290,15 +395,15 @@ try {
     [strongest.layer, strongest.expert],
   );
   assert.deepEqual(fired, [true, false], 'an expert that is switched off is chosen by nobody');
-  await other2.getByLabel('number').fill('');
-  await other2.getByLabel('experts a token').fill('1');
+  await other2.getByLabel('expert', { exact: true }).fill('');
+  await other2.getByLabel('top-k experts').fill('1');
   await form.getByRole('button', { name: 'Ask' }).click();
   await page.waitForFunction(() => window.somePage.views[0].views.ask.sides[1].trace?.data.top_k === 1);
   assert.equal(await page.evaluate(() => window.somePage.views[0].views.ask.sides[0].trace.data.top_k), strongest.k);
-  await other2.getByLabel('experts a token').fill('99');
+  await other2.getByLabel('top-k experts').fill('99');
   await form.getByRole('button', { name: 'Ask' }).click();
   await statusOf(1).filter({ hasText: 'must not exceed the number of experts, 8' }).waitFor();
-  await other2.getByLabel('experts a token').fill('');
+  await other2.getByLabel('top-k experts').fill('');
   await form.getByRole('button', { name: 'Ask' }).click();
   await statusOf(1)
     .filter({ hasText: /tokens; / })
@@ -332,7 +437,7 @@ try {
   assert.match(rows[1], /^2,.*live,\d/);
 
   // --- wide, on a telephone, dark and light, by keyboard and by ear ---
-  const views = ['Compare', 'Inside', 'Ask'];
+  const views = ['Compare', 'Table', 'Settings', 'Inside', 'Ask'];
   const everywhere = async (what) => {
     for (const view of views) {
       await page.locator('.tabs').getByRole('button', { name: view, exact: true }).click();

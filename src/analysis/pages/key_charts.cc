@@ -122,11 +122,11 @@ Chart usage_histogram(const std::string& id, int layer, const std::vector<double
   const json spec{{"kind", "histogram"},
                   {"x", {{"name", "usage, as a multiple of a fair share"}}},
                   {"y", {{"name", "experts"}}},
-                  {"unit", "times a fair share"},
+                  {"unit", "x uniform load"},
                   {"edges", edges},
                   {"series", {{{"name", fmt::format("layer {}", layer)}, {"values", counts}}}}};
   return {id, fmt::format("How much experts are used, layer {} (logarithmic)", layer),
-          fmt::format("The busiest expert has {:.1f} times a fair share.", top), spec};
+          fmt::format("The busiest expert has {:.1f} times the uniform load.", top), spec};
 }
 
 Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int middle,

@@ -268,22 +268,25 @@ std::string manual(const Command& app) {
   out +=
       ".SH DESCRIPTION\nIn a self\\-organizing mixture of experts every feed\\-forward block of a transformer is a "
       "large "
-      "library of frozen random experts. Each has an address, its key; the keys nearest to a token's query name the "
-      "experts that see it. Keys learn by local rules, without gradients, and can go on learning in use.\n.PP\n"
-      "A model is described by a recipe, a TOML file; \\fBsome keys\\fR tells everything it can say. Recipes that come "
-      "with the program are known by their names (\\fBsome lab list\\fR). With \\fB\\-\\-json\\fR a command prints one "
+      "library of frozen random experts. Each has a key; the experts whose keys are nearest to "
+      "a token's query process it. Keys learn by local rules without gradients, and can keep learning during "
+      "use.\n.PP\n"
+      "A model is described by a recipe, a TOML file; \\fBsome settings\\fR lists everything it can contain. Recipes "
+      "that come "
+      "with the program are found by name (\\fBsome lab list\\fR). With \\fB\\-\\-json\\fR a command prints one "
       "JSON object and nothing else on standard output.\n";
   out += ".SH COMMANDS\n";
   write_command(out, app);
   out +=
-      ".SH EXIT STATUS\n0 done, 1 failed, 2 wrong use or input; 130, 143 and 129 for a run that was stopped by "
+      ".SH EXIT STATUS\n0 success, 1 failure, 2 wrong usage or input; 130, 143 and 129 for a run that was stopped by "
       "Ctrl\\-C, "
       "SIGTERM or a lost terminal: it has finished its step and saved.\n"
       ".SH FILES\n.TP\n\\fIruns/NAME\\fR\na run: its resolved recipe (config.toml), tokenizer, metrics, "
       "checkpoints\n.TP\n"
-      "\\fIruns/cache\\fR\ntokenised text, checked and made anew when it does not fit; may be deleted\n.TP\n"
-      "\\fI./recipes\\fR, \\fIrecipes\\fR beside the program, \\fIshare/some/recipes\\fR\nwhere recipes are looked for "
-      "by name, in this order\n.TP\n\\fI~/.local/state/some/chat\\-history\\fR\nwhat was typed in \\fBsome chat\\fR\n";
+      "\\fIruns/cache\\fR\ntokenized text, checked and rebuilt if it does not match; may be deleted\n.TP\n"
+      "\\fI./recipes\\fR, \\fIrecipes\\fR next to the program, \\fIshare/some/recipes\\fR\nfolders in which recipes "
+      "are "
+      "searched, in this order\n.TP\n\\fI~/.local/state/some/chat\\-history\\fR\ninput history of \\fBsome chat\\fR\n";
   return out;
 }
 

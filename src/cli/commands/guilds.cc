@@ -80,31 +80,35 @@ void print_details(const GuildReport& report) {
   }
   say_wrapped("word classes by a built-in list of story words: " + told);
   say_wrapped(
-      "p: how often chance does as well, at least 1/(shuffles + 1); for the best expert or set of all it is the chance "
-      "of the best of all");
+      "p: share of shuffles with an equal or better result, at least 1/(shuffles + 1); for the best expert or set, "
+      "compared "
+      "with the best of each shuffle");
   say_wrapped(
-      "by type: a token counts everywhere as the class it has most often, and chance deals the classes out among "
-      "tokens of like frequency; only an expert that brings tokens of one class together is beyond that chance. What "
-      "is said of nouns under each layer is by type, so its shares differ a little from those by position.");
+      "by type: each token has its most frequent class everywhere, and shuffling exchanges classes among tokens of "
+      "similar "
+      "frequency; only an expert that collects tokens of one class exceeds that. Statements about nouns are by type, "
+      "so "
+      "their shares differ a little from those by position.");
   for (const GuildLayer& layer : report.layers) {
     fmt::print("\nlayer {}{}\n", layer.layer, layer.middle ? " (middle)" : "");
     say_wrapped(layer.summary, "  ");
     say_wrapped(
-        "bits that tell the expert (mutual information), and purity: the share of choices that fall on their expert's "
-        "commonest token or class",
+        "mutual information with the expert in bits, and purity: the share of assignments to an expert's most frequent "
+        "token or class",
         "  ");
     fmt::print("                  bits   by chance             z        p   purity  by chance\n");
     print_information("token", layer.token);
     print_information("next token", layer.next_token);
     print_information("word class", layer.word_class);
     print_information("same, by type", layer.word_class_by_type);
-    fmt::print("  busiest        fires class, share (of all) tokens: share (times base rate)\n");
+    fmt::print("  busiest        count class, share (of all) tokens: share (times base rate)\n");
     for (const GuildUnit& unit : layer.experts) print_unit(fmt::to_string(unit.experts.at(0)), unit);
     fmt::print("  most frequent sets, of {} different ones\n", layer.distinct_sets);
     for (const GuildUnit& unit : layer.sets) print_unit(set_text(unit.experts), unit);
     say_wrapped(
-        "most given to a word class (with its share of all tokens): share of their firings; p against shuffled "
-        "positions; 'by type': the one most given, against classes dealt out among tokens",
+        "strongest expert or set of a word class (with the class's share of all tokens): share of its assignments; p "
+        "against "
+        "shuffled positions; 'by type': against classes exchanged among tokens",
         "  ");
     for (const ClassGuilds& one : layer.classes) print_class(one);
   }
@@ -137,17 +141,15 @@ void set_up_guilds(Command& command) {
       .add_option("--max-documents", options->guilds.max_documents,
                   "maximum number of documents, from the first; 0 = all")
       ->capture_default_str();
+  command.add_option("--shuffles", options->guilds.shuffles, "shuffles that estimate chance")->capture_default_str();
+  command.add_option("--seed", options->guilds.seed, "seed of the shuffles")->capture_default_str();
   command
-      .add_option("--shuffles", options->guilds.shuffles,
-                  "how often the tokens are shuffled to learn what chance gives")
+      .add_option("--min-count", options->guilds.min_count, "minimum number of assignments of a tested expert or set")
       ->capture_default_str();
-  command.add_option("--seed", options->guilds.seed, "of the shuffles")->capture_default_str();
-  command.add_option("--min-count", options->guilds.min_count, "experts and sets that fire more rarely are not judged")
-      ->capture_default_str();
-  command.add_option("--top", options->guilds.shown, "experts and sets to show in each layer")
+  command.add_option("--top", options->guilds.shown, "experts and sets shown per layer")
       ->capture_default_str()
       ->range(1, 1000000);
-  command.add_flag("--all", options->all, "every layer's tests, experts and sets");
+  command.add_flag("--all", options->all, "show the tests, experts and sets of every layer");
   command.add_option("--html", options->html, "also write the report as a page");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
@@ -159,7 +161,7 @@ CommandSpec guilds_command() {
   return {
       .name = "guilds",
       .group = CommandGroup::look_inside,
-      .summary = "which experts fire for which tokens and word classes, and whether that is more than chance",
+      .summary = "test which tokens and word classes experts specialize in, against chance",
       .examples = {{"guilds runs/tiny --layer 1", ""}},
       .json = "the report",
       .set_up = set_up_guilds,

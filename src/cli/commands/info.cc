@@ -90,7 +90,7 @@ void run(InfoFlags options) {
   if (!exists_path(options.recipe) && !names_recipe(options.recipe)) options.recipe = find_run_folder(options.recipe);
   const bool is_run = folder_exists(options.recipe);
   if (is_run && !options.overrides.empty())
-    bad_input(Code::setting_misplaced, "{}: a run is what it is; settings are changed in a recipe",
+    bad_input(Code::setting_misplaced, "{}: settings of a run cannot be changed here; use a recipe",
               options.overrides[0]);
   Recipe recipe =
       is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
@@ -188,7 +188,7 @@ void run(InfoFlags options) {
       settings += fmt::format("{}{} = {}", settings.empty() ? "" : ", ", name, find_recipe_key(name)->write(value));
     fmt::print("  stage {:<4} {}: {} steps; {}\n", i + 1, stage.name,
                stage.forecast.steps ? fmt::to_string(*stage.forecast.steps) : "unknown",
-               settings.empty() ? "no settings of its own" : settings);
+               settings.empty() ? "no other settings" : settings);
   }
   fmt::print(
       "per step     {} positions{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,

@@ -276,7 +276,7 @@ void set_up_lab_run(Command& command) {
       .add_option(
           "--ranks-per-run", options->ranks_per_run,
           "under mpirun or srun, ranks that share each run; the others do other runs at the same time (default: "
-          "as many as leave no run waiting)")
+          "the largest number that leaves no run waiting)")
       ->range(1, 1000000);
   command.callback([options] { run(*options); });
 }

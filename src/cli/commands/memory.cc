@@ -29,9 +29,8 @@ struct ShowOptions {
 std::string run_of(const Memory& memory, const std::string& given, const std::string& file) {
   if (!given.empty()) return given;
   if (memory.run.empty() || !folder_exists(memory.run))
-    bad_input(Code::memory_mismatch,
-              "{} was read with the run {}, which is not here: say where it is now with --run FOLDER", file,
-              memory.run.empty() ? "of no name" : memory.run);
+    bad_input(Code::memory_mismatch, "{} was read with the run {}, which is not found; use --run FOLDER", file,
+              memory.run.empty() ? "(unnamed)" : memory.run);
   return memory.run;
 }
 
@@ -51,21 +50,21 @@ void show(const ShowOptions& options) {
   const Tokenizer tokenizer = Tokenizer::load(RunPaths{run}.tokenizer());
   if (hex(tokenizer.hash()) != memory.tokenizer)
     bad_input(Code::memory_mismatch,
-              "{} was read with another tokenizer than that of {}: say where its own run is with --run FOLDER",
-              options.file, run);
+              "{} was read with another tokenizer than that of {}; use --run FOLDER to name its run", options.file,
+              run);
   const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
   if (options.json) return print_json(to_json(report));
-  fmt::print("{}: {} of {} slots hold what {:.0f} tokens taught; it belongs to {}\n", options.file, report.slots_in_use,
+  fmt::print("{}: {} of {} slots in use, from {:.0f} tokens; model: {}\n", options.file, report.slots_in_use,
              memory.settings.slots, report.tokens_held, escaped(memory.run));
   if (memory.settings.parts > 1)
-    fmt::print("in {} parts, {} of them begun; a query looks into {}\n", memory.settings.parts,
+    fmt::print("{} partitions, {} active; a query searches {}\n", memory.settings.parts,
                memory.store.partitions_active(), memory.settings.look);
   double say = 0;
   for (const double one : report.say) say += one;
-  fmt::print("its say in the answer now: {:.1f}%\n\n", 100 * say);
+  fmt::print("current mixture weight: {:.1f}%\n\n", 100 * say);
   std::int64_t number = 0;
   for (const MemoryDescription::Text& text : report.texts)
-    fmt::print("text {}  {}: {} tokens read, {} slots born there\n", ++number, escaped(text.name), text.tokens,
+    fmt::print("text {}  {}: {} tokens read, {} slots inserted\n", ++number, escaped(text.name), text.tokens,
                text.slots);
   if (!report.strongest.empty()) fmt::print("\n   slot    count    usage  token\n");
   for (const MemoryDescription::Slot& slot : report.strongest) {
@@ -75,9 +74,9 @@ void show(const ShowOptions& options) {
       others +=
           fmt::format("{}\"{}\" {:.0f}", i > 1 ? ", " : "", one_line(slot.holding[i].first), slot.holding[i].second);
     if (!others.empty()) fmt::print("         also {}\n", others);
-    fmt::print("         born in {} at {}: {}\n", escaped(slot.born.text), slot.born.offset, in_words(slot.born));
+    fmt::print("         inserted in {} at {}: {}\n", escaped(slot.born.text), slot.born.offset, in_words(slot.born));
     if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
-      fmt::print("         last in {} at {}: {}\n", escaped(slot.hit.text), slot.hit.offset, in_words(slot.hit));
+      fmt::print("         last match in {} at {}: {}\n", escaped(slot.hit.text), slot.hit.offset, in_words(slot.hit));
   }
 }
 
@@ -92,10 +91,10 @@ struct RecallOptions {
 void recall(RecallOptions options) {
   for (const std::int32_t look : options.looks) {
     if (look < 1 || look > max_parts)
-      bad_input(Code::option_invalid, "{} {}: say numbers of parts from 1 to {}, with commas between them", "--look",
-                look, max_parts);
+      bad_input(Code::option_invalid, "{} {}: must be numbers of partitions from 1 to {}, separated by commas",
+                "--look", look, max_parts);
   }
-  if (options.tokens < 2) bad_input(Code::option_invalid, "{} {}: say at least 2", "--tokens", options.tokens);
+  if (options.tokens < 2) bad_input(Code::option_invalid, "{} {}: must be >= 2", "--tokens", options.tokens);
   if (options.model.run.empty()) {
     const auto ctx = make_context("cpu", "fp32");
     options.model.run = run_of(load_memory(*ctx, options.file), "", options.file);
@@ -110,14 +109,14 @@ void recall(RecallOptions options) {
     out["text"] = text;
     return print_json(out);
   }
-  fmt::print("{}: {} of {} slots hold something, in {} of {} parts; {} tokens of {}\n\n", options.file,
+  fmt::print("{}: {} of {} slots in use, in {} of {} partitions; {} tokens of {}\n\n", options.file,
              report.slots_in_use, report.slots, report.partitions_active, report.parts, report.tokens, text);
-  fmt::print("  parts looked into   nearest found      loss   to exact   seconds\n");
+  fmt::print("partitions searched   nearest found      loss   to exact   seconds\n");
   const auto row = [&](const std::string& name, const std::string& found, const RecallRow& one) {
     fmt::print("{:>19}   {:>13}   {:>7.4f}   {:>+8.4f}   {:>7.2f}\n", name, found, one.loss,
                one.loss - report.exact.loss, one.seconds);
   };
-  row("the model alone", "", report.alone);
+  row("without memory", "", report.alone);
   for (const RecallRow& one : report.looks) row(std::to_string(one.look), fmt::format("{:.1f}%", 100 * one.found), one);
   row("all: exact", "100%", report.exact);
 }
@@ -158,7 +157,7 @@ void forget(ForgetOptions options) {
     shown.show("reading the other texts again", done, total);
   });
   keeper.save(left);
-  fmt::print("{}: {} is forgotten; {} slots hold what is left, as if it had never been read\n", out, escaped(name),
+  fmt::print("{}: {} is forgotten; {} slots remain in use, as if it had never been read\n", out, escaped(name),
              slots_in_use(left));
 }
 
@@ -196,59 +195,59 @@ void prune_file(const PruneOptions& options) {
   Memory memory = load_memory(*ctx, options.file);
   const std::int64_t emptied = prune(*ctx, memory, options.least);
   keeper.save(memory);
-  fmt::print("{}: {} slots with a count below {} are empty now; {} are left\n", out, emptied, options.least,
+  fmt::print("{}: {} slots with a count below {} were emptied; {} remain\n", out, emptied, options.least,
              slots_in_use(memory));
 }
 
 void set_up_memory_show(Command& command) {
   auto options = std::make_shared<ShowOptions>();
-  command.add_option("FILE", options->file, "the memory's file")->required();
-  command.add_option("--strongest", options->strongest, "how many slots")->capture_default_str();
-  command.add_option("--run", options->run, "where its run is (default: where it was)");
+  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("--strongest", options->strongest, "number of slots to list")->capture_default_str();
+  command.add_option("--run", options->run, "run of the memory (default: as recorded in it)");
   command.add_json(options->json);
   command.callback([options] { show(*options); });
 }
 
 void set_up_memory_recall(Command& command) {
   auto options = std::make_shared<RecallOptions>();
-  command.add_option("FILE", options->file, "the memory's file")->required();
-  command.add_option("TEXT", options->text, "a text to read (default: the run's validation text)");
-  command.add_option("--look", options->looks, "numbers of parts to look into, with commas between them")
+  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("TEXT", options->text, "text to read (default: the run's validation text)");
+  command.add_option("--look", options->looks, "numbers of partitions to search, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();
-  command.add_option("--tokens", options->tokens, "only the first N tokens of the text")->capture_default_str();
-  command.add_option("--run", options->model.run, "where its run is (default: where it was)");
+  command.add_option("--tokens", options->tokens, "maximum number of tokens, from the first")->capture_default_str();
+  command.add_option("--run", options->model.run, "run of the memory (default: as recorded in it)");
   command.add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  command.add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+  command.add_option("--threads", options->model.threads, "CPU threads; 0 = all available")->capture_default_str();
   command.add_json(options->json);
   command.callback([options] { recall(*options); });
 }
 
 void set_up_memory_forget(Command& command) {
   auto options = std::make_shared<ForgetOptions>();
-  command.add_option("FILE", options->file, "the memory's file")->required();
-  command.add_option("TEXT", options->text, "the text's name, or its number as `show` lists it")->required();
-  command.add_option("--run", options->run, "where its run is (default: where it was)");
-  command.add_option("-o,--out", options->out, "write here instead");
+  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("TEXT", options->text, "name of the text, or its number in `show`")->required();
+  command.add_option("--run", options->run, "run of the memory (default: as recorded in it)");
+  command.add_option("-o,--out", options->out, "output file (default: FILE)");
   command.add_option("--device", options->model.device, "cpu, cuda, cuda:N or auto")->capture_default_str();
-  command.add_option("--threads", options->model.threads, "CPU threads; 0: all")->capture_default_str();
+  command.add_option("--threads", options->model.threads, "CPU threads; 0 = all available")->capture_default_str();
   command.callback([options] { forget(*options); });
 }
 
 void set_up_memory_merge(Command& command) {
   auto options = std::make_shared<MergeOptions>();
-  command.add_option("FILE", options->first, "the memory's file")->required();
-  command.add_option("OTHER", options->second, "a memory of the same model")->required();
-  command.add_option("-o,--out", options->out, "write here instead");
+  command.add_option("FILE", options->first, "memory file")->required();
+  command.add_option("OTHER", options->second, "memory of the same model")->required();
+  command.add_option("-o,--out", options->out, "output file (default: FILE)");
   command.callback([options] { merge_files(*options); });
 }
 
 void set_up_memory_prune(Command& command) {
   auto options = std::make_shared<PruneOptions>();
-  command.add_option("FILE", options->file, "the memory's file")->required();
+  command.add_option("FILE", options->file, "memory file")->required();
   command.add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
-  command.add_option("-o,--out", options->out, "write here instead");
+  command.add_option("-o,--out", options->out, "output file (default: FILE)");
   command.callback([options] { prune_file(*options); });
 }
 
@@ -258,41 +257,42 @@ CommandSpec memory_command() {
   return {
       .name = "memory",
       .group = CommandGroup::train_and_use,
-      .summary = "what a memory knows, and how it is tended",
-      .subcommands =
-          {{
-               .name = "show",
-               .summary = "texts, and the strongest slots with their words and places",
-               .examples = {{"memory show runs/tiny/memory.safetensors", "what it knows, and where it was read"}},
-               .json = "the result",
-               .set_up = set_up_memory_show,
-           },
-           {
-               .name = "recall",
-               .summary = "what a memory in parts loses by looking into some of them: nearest slots found, loss, time",
-               .examples = {{"memory recall large.memory", "what looking into some parts loses, and saves"}},
-               .json = "the result",
-               .set_up = set_up_memory_recall,
-           },
-           {
-               .name = "forget",
-               .summary = "as if a text had never been read: the other texts are read again",
-               .examples = {{"memory forget runs/tiny/memory.safetensors builtin:recipes --out less.memory",
-                             "as if never read"}},
-               .set_up = set_up_memory_forget,
-           },
-           {
-               .name = "merge",
-               .summary = "take the slots of a second memory into the first",
-               .examples = {{"memory merge mine.memory runs/tiny/memory.safetensors --out both.memory", ""}},
-               .set_up = set_up_memory_merge,
-           },
-           {
-               .name = "prune",
-               .summary = "empty the slots that hold little",
-               .examples = {{"memory prune mine.memory --least 2", ""}},
-               .set_up = set_up_memory_prune,
-           }},
+      .summary = "show, measure, merge and prune memories",
+      .subcommands = {{
+                          .name = "show",
+                          .summary = "list the texts of a memory and its strongest slots",
+                          .examples = {{"memory show runs/tiny/memory.safetensors",
+                                        "its strongest slots, and where they were read"}},
+                          .json = "the result",
+                          .set_up = set_up_memory_show,
+                      },
+                      {
+                          .name = "recall",
+                          .summary =
+                              "measure a partitioned memory: nearest slots found, loss and time by partitions searched",
+                          .examples = {{"memory recall large.memory", "loss and time of searching fewer partitions"}},
+                          .json = "the result",
+                          .set_up = set_up_memory_recall,
+                      },
+                      {
+                          .name = "forget",
+                          .summary = "remove a text from a memory by reading the others again",
+                          .examples = {{"memory forget runs/tiny/memory.safetensors builtin:recipes --out less.memory",
+                                        "as if it had never been read"}},
+                          .set_up = set_up_memory_forget,
+                      },
+                      {
+                          .name = "merge",
+                          .summary = "merge the slots of a second memory into the first",
+                          .examples = {{"memory merge mine.memory runs/tiny/memory.safetensors --out both.memory", ""}},
+                          .set_up = set_up_memory_merge,
+                      },
+                      {
+                          .name = "prune",
+                          .summary = "empty slots with small counts",
+                          .examples = {{"memory prune mine.memory --least 2", ""}},
+                          .set_up = set_up_memory_prune,
+                      }},
   };
 }
 

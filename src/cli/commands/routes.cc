@@ -68,7 +68,7 @@ void set_up_routes(Command& command) {
       ->capture_default_str();
   command.add_option("--seed", flags->match.seed, "seed of the shuffles")->capture_default_str();
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--threads", flags->threads, "CPU threads; 0 = as many as it may use")
+  command.add_option("--threads", flags->threads, "CPU threads; 0 = all available")
       ->range(0, max_threads)
       ->capture_default_str();
   command.add_json(flags->json);

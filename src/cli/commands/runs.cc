@@ -149,7 +149,7 @@ void list_runs(const RunsOptions& options) {
   const std::vector<Listed> runs = read_all(found);
   if (runs.empty())
     bad_input(Code::run_not_found,
-              "there are no runs in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' looks elsewhere",
+              "no runs found in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' lists another folder",
               options.folder);
   const auto common = commonest(runs);
   if (options.json) {
@@ -331,14 +331,14 @@ std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>
   if (settings.empty())
     document.paragraph("All settings are the same.");
   else
-    table("settings-table", "What the recipes say", settings);
+    table("settings-table", "Settings that differ", settings);
   document.heading(2, "results", "Results");
   table("results-table", "Of the last evaluation", results);
   return write_html(document);
 }
 
 void compare(const CompareOptions& options) {
-  if (options.runs.size() < 2) bad_input(Code::argument_missing, "say at least two run folders to compare");
+  if (options.runs.size() < 2) bad_input(Code::argument_missing, "comparing requires at least two runs");
   std::vector<Listed> runs;
   for (const std::string& folder : options.runs) {
     read_run_recipe(folder);  // reports what is wrong if the folder is not a run

@@ -144,7 +144,7 @@ void set_up_sweep(Command& command) {
   command.add_option("-o,--out", flags->out, "folder of the run folders (default: runs/RECIPE-sweep)");
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", flags->precision, "fp32 or bf16 (GPU)");
-  command.add_option("--threads", flags->threads, "CPU threads; 0 = as many as it may use")->range(0, max_threads);
+  command.add_option("--threads", flags->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_json(flags->json);
   command.callback([flags] { run(*flags); });
 }

@@ -151,7 +151,7 @@ CommandSpec tokenizer_command() {
                           .name = "encode",
                           .summary = "text to ids (standard input without TEXT or --file)",
                           .examples = {{"tokenizer encode --tokenizer runs/tiny \"Once upon a time\"",
-                                        "a run folder stands for its tokenizer"}},
+                                        "the tokenizer of a run folder"}},
                           .json = "the result",
                           .set_up = set_up_tokenizer_encode,
                       },

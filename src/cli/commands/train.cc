@@ -241,12 +241,12 @@ void run(const TrainFlags& options) {
     if (result.memory && group.root()) {
       const TrainingMemoryReport& memory = *result.memory;
       if (memory.stopped)
-        print_line("stopped while the memory was read; go on with: some train --resume {}", folder);
+        print_line("stopped while the memory was read; resume with: some train --resume {}", folder);
       else
         print_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", memory.file,
                    memory.slots_in_use, memory.slots, memory.loss_without, memory.loss);
     } else if (result.stopped_by != 0 && group.root())
-      print_line("stopped at step {} and saved; go on with: some train --resume {}", result.steps, folder);
+      print_line("stopped at step {} and saved; resume with: some train --resume {}", result.steps, folder);
   } catch (const PreparationStopped& stopped) {
     result.stopped_by = stopped.signal;
     print_line("stopped while reading the text, before the first step; the same command starts again");

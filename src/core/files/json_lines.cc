@@ -125,7 +125,7 @@ void for_each_json_line(const std::string& path, const std::function<void(const 
     try {
       // nlohmann::json treats a zero byte as the end of the text.
       if (line.find('\0') != std::string_view::npos)
-        bad_input(Code::json_syntax, "{}: not JSON: it holds a zero byte", origin);
+        bad_input(Code::json_syntax, "{}: not JSON: contains a zero byte", origin);
       use(JsonObject(parse_json(line, origin), origin));
     } catch (const Error& error) {
       if (error.fault() != Fault::input) throw;

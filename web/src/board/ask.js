@@ -1,5 +1,5 @@
-// Ask a model: what it writes, token by token with the experts that each token chose, then as the view of a trace; and
-// beside it another model, or the same one changed.
+// Ask a model: its text, token by token with each token's experts, then as the view of a trace; compared with another
+// model, or the same one changed.
 import { colourOf, colours } from '../chart/style.js';
 import { button, element } from '../dom.js';
 import { trace } from '../view/trace.js';
@@ -16,13 +16,13 @@ class Side {
     this.board = board;
     this.name = name;
     this.run = element('select', { 'aria-label': `model ${name}`, change: () => this.fit() });
-    const [k, kLabel] = number('experts a token', { min: 1, max: 4096, class: 'narrow' });
-    const [offLayer, layerLabel] = number('without the expert of layer', { min: 0, class: 'narrow' });
-    const [offExpert, expertLabel] = number('number', { min: 0, class: 'narrow' });
+    const [k, kLabel] = number('top-k experts', { min: 1, max: 4096, class: 'narrow' });
+    const [offLayer, layerLabel] = number('disable expert: layer', { min: 0, class: 'narrow' });
+    const [offExpert, expertLabel] = number('expert', { min: 0, class: 'narrow' });
     this.memory = element('input', { type: 'checkbox' });
-    this.memoryLabel = element('label', {}, this.memory, ' with its memory');
+    this.memoryLabel = element('label', {}, this.memory, ' use memory');
     Object.assign(this, { k, offLayer, offExpert });
-    this.text = element('div', { class: 'text', 'aria-label': `what model ${name} writes`, role: 'group' });
+    this.text = element('div', { class: 'text', 'aria-label': `text of model ${name}`, role: 'group' });
     this.told = element('p', { class: 'under', role: 'status' });
     this.fold = element('div', { class: 'view' });
     this.node = element(
@@ -107,17 +107,17 @@ class Side {
   }
 
   line(line) {
-    if (line.kind === 'waiting') this.told.textContent = 'waiting for the model';
+    if (line.kind === 'waiting') this.told.textContent = 'waiting for another request';
     if (line.kind === 'begin') {
       this.blanks = line.tokens_hold_blanks;
       line.prompt.forEach((text) => this.word(text, false));
-      this.told.textContent = `step ${line.step} writes`;
+      this.told.textContent = `generating (checkpoint of step ${line.step})`;
     }
     if (line.kind === 'read') this.paint(line.tokens);
     if (line.kind === 'token') this.word(line.text, true);
     if (line.kind === 'error') this.told.textContent = line.error.message;
     if (line.kind !== 'end') return;
-    const why = { eos: 'it came to its end', length: 'as long as asked for', asked: 'stopped', context: 'it is full' };
+    const why = { eos: 'end of text', length: 'token limit reached', asked: 'stopped', context: 'context is full' };
     this.told.textContent = `${this.words.length} tokens; ${why[line.stopped] ?? line.stopped}`;
     this.done = true;
     if (!line.trace) return;
@@ -126,7 +126,7 @@ class Side {
     this.trace = trace(place, line.trace, `, model ${this.name}`);
   }
 
-  // Where it goes another way than the other side.
+  // Marks tokens that differ from the other side.
   compare(other) {
     this.words.forEach((word, i) => {
       word.chip.classList.toggle('other', !!other && other.words[i]?.text !== word.text);
@@ -146,9 +146,9 @@ export class Ask {
       value: 0.8,
       class: 'narrow',
     });
-    const [topK, topKLabel] = number('likeliest tokens only (0: all)', { min: 0, value: 0, class: 'narrow' });
+    const [topK, topKLabel] = number('top-k tokens (0 = all)', { min: 0, value: 0, class: 'narrow' });
     const [seed, seedLabel] = number('seed', { min: 0, value: 0, class: 'narrow' });
-    const [most, mostLabel] = number('tokens', { min: 1, max: 400, value: 40, class: 'narrow' });
+    const [most, mostLabel] = number('max tokens', { min: 1, max: 400, value: 40, class: 'narrow' });
     this.fields = { temperature, topK, seed, most };
     this.two = element('input', { type: 'checkbox', change: () => this.show() });
     this.sides = [new Side(board, 'A'), new Side(board, 'B')];
@@ -170,7 +170,7 @@ export class Ask {
         topKLabel,
         seedLabel,
         mostLabel,
-        element('label', {}, this.two, ' another beside it'),
+        element('label', {}, this.two, ' compare with a second model'),
         this.go,
         this.stop,
       ),
@@ -191,8 +191,8 @@ export class Ask {
       element(
         'p',
         { class: 'under' },
-        'The line under a token has the colour of the expert that has most say in the middle layer. With the same seed, ',
-        'only what was changed makes two answers differ: tokens that do are marked.',
+        'The line under a token has the color of its top expert in the middle layer. With the same seed, texts differ only ',
+        'because of the changed settings; tokens that differ are marked.',
       ),
     );
     this.stop.disabled = true;
@@ -210,7 +210,7 @@ export class Ask {
     this.answers.classList.toggle('two', this.two.checked);
   }
 
-  // One after the other: the server lets one model write at a time.
+  // One after the other: the server runs one model at a time.
   async ask() {
     this.stopping?.abort();
     const stopping = new AbortController();

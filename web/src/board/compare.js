@@ -1,29 +1,29 @@
-// Runs together: curves over one another as they come, and the settings in which they differ.
+// Runs together: their curves in one chart per metric, live, and the settings in which they differ.
 import { button, choice, element } from '../dom.js';
 import { Figure } from './figure.js';
 import { ask } from './server.js';
 
 const metrics = [
-  ['eval.loss', 'Validation loss over real tokens', 'nats a token'],
-  ['eval.padded_loss', 'Validation loss, padding counted', 'nats a position'],
-  ['eval.bits_per_byte', 'Bits a byte', 'bits'],
+  ['eval.loss', 'Validation loss', 'nats/token'],
+  ['eval.padded_loss', 'Validation loss, padding included', 'nats/position'],
+  ['eval.bits_per_byte', 'Bits per byte', 'bits'],
   ['train.loss', 'Training loss', 'nats'],
-  ['epoch.train_loss', 'Mean training loss of an epoch', 'nats'],
+  ['epoch.train_loss', 'Mean training loss per epoch', 'nats'],
   ['train.auxiliary_loss', 'Auxiliary loss', 'nats'],
   ['train.gradient_norm', 'Gradient norm', 'norm'],
   ['train.lr', 'Learning rate', 'rate'],
-  ['rates.tokens_per_second', 'Tokens a second', 'tokens'],
+  ['rates.tokens_per_second', 'Tokens per second', 'tokens/s'],
   ['rates.share_of_peak', "Share of the GPU's peak", 'share'],
 ];
 const axes = {
   step: { name: 'step', unit: 'step', place: 0 },
   tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
-  time: { name: 'time of training', unit: 'seconds', place: 2 },
+  time: { name: 'training time', unit: 'seconds', place: 2 },
 };
 // The more curves, the fewer points of each: together they are as many as a screen can show.
 const bucketsOf = (runs) => Math.max(60, Math.min(300, Math.round(5000 / Math.max(1, runs))));
 
-// One metric: what is known of it for each run that is shown, and its chart.
+// One metric: its points for each run that is shown, and its chart.
 class Curve {
   constructor(board, [metric, title, unit]) {
     Object.assign(this, { board, metric, unit });
@@ -76,7 +76,7 @@ class Curve {
     this.draw();
   }
 
-  // Rows that have just come; what does not fit on to what is here is asked for anew.
+  // Adds new rows; returns false if they do not continue those that are here.
   add(id, { first, rows }) {
     const has = this.data.get(id);
     const { place } = this.board;
@@ -102,7 +102,8 @@ class Curve {
     const number = (text) => (text === '' ? undefined : Number(text));
     const ids = this.runs().filter((id) => this.data.has(id));
     const banded = new Set(this.bands.map(({ group }) => group));
-    const inBand = (id) => banded.has(this.board.runs.get(id).group);
+    const groupOf = (id) => groupIn(this.board, id);
+    const inBand = (id) => banded.has(groupOf(id));
     return {
       kind: 'curves',
       x: { name, unit, log: place.get('logx') === '1', from: number(place.get('from')), to: number(place.get('to')) },
@@ -111,19 +112,96 @@ class Curve {
         .filter((id) => !inBand(id))
         .map((id) => ({ name: this.board.runs.get(id).name, colour: this.board.colour(id), ...this.data.get(id) })),
       bands: this.bands.map(({ group, points }) => {
-        const of = ids.filter((id) => this.board.runs.get(id).group === group);
+        const of = ids.filter((id) => groupOf(id) === group);
         const { name: first } = this.board.runs.get(of[0]) ?? { name: group };
-        return {
-          name: `${first} and ${of.length - 1} more seeds`,
-          colour: of.length ? this.board.colour(of[0]) : 0,
-          points,
-        };
+        const by = place.get('band');
+        const name =
+          by === '1'
+            ? `${first} and ${of.length - 1} more seeds`
+            : `${this.board.shortName(by)} = ${group} (${of.length} runs)`;
+        return { name, colour: of.length ? this.board.colour(of[0]) : 0, points };
       }),
     };
   }
 
   draw() {
-    if (!this.figure.node.hidden) this.figure.show(this.spec(), { zoom: this.zoom });
+    if (!this.figure.node.hidden) this.figure.show(this.spec(), { zoom: this.zoom, hover: this.hover });
+  }
+}
+
+// The group of a run as the server forms them: its seeds' settings, or its value of one setting.
+function groupIn(board, id) {
+  const by = board.place.get('band');
+  return by === '1' ? board.runs.get(id).group : (board.settingsOf(id)?.[by] ?? '');
+}
+
+// Several metrics in one chart: the colour is the run's, the dashes are the metric's.
+class Mixed {
+  constructor(board) {
+    this.board = board;
+    this.figure = new Figure('Several metrics');
+    this.figure.node.hidden = true;
+    this.stale = true;
+  }
+
+  metrics() {
+    return metrics.filter(([metric]) => this.board.place.get('metrics').split(',').includes(metric));
+  }
+
+  async fetch() {
+    const { place } = this.board;
+    const wanted = this.metrics();
+    this.figure.node.hidden = wanted.length === 0;
+    this.asked = (this.asked ?? 0) + 1;
+    const mine = this.asked;
+    if (!wanted.length) return;
+    const runs = this.board.chosen();
+    const common = {
+      runs: runs.join(','),
+      x: place.get('x'),
+      smooth: place.get('smooth') === '0' ? '' : place.get('smooth'),
+      from: place.get('from'),
+      to: place.get('to'),
+      buckets: bucketsOf(runs.length * wanted.length),
+    };
+    const answers = await Promise.all(wanted.map(([metric]) => ask('/api/points', { ...common, metric })));
+    if (mine !== this.asked) return;
+    this.series = answers.flatMap((answer, i) =>
+      answer.runs
+        .filter(({ points }) => points.length)
+        .map((one) => ({
+          ...one,
+          name: `${this.board.runs.get(one.id)?.name ?? one.id}, ${wanted[i][1].toLowerCase()}`,
+          colour: this.board.colour(one.id),
+          dash: i,
+        })),
+    );
+    this.draw();
+  }
+
+  draw() {
+    if (this.figure.node.hidden || !this.series) return;
+    const { place } = this.board;
+    const { name, unit } = axes[place.get('x')];
+    this.figure.note.textContent = this.metrics()
+      .map(([, title], i) => `${['solid', 'dashed', 'dotted', 'dash-dotted'][i % 4]}: ${title.toLowerCase()}`)
+      .join('; ');
+    const spec = {
+      kind: 'curves',
+      x: { name, unit, log: place.get('logx') === '1' },
+      y: { name: '', log: place.get('logy') === '1' },
+      series: this.series,
+    };
+    this.figure.show(spec, { zoom: this.zoom, hover: this.hover });
+  }
+
+  // What changed is asked for once a second at most.
+  news() {
+    if (this.waiting || !this.metrics().length) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      this.board.guard(this.fetch());
+    }, 1000);
   }
 }
 
@@ -131,20 +209,30 @@ export class Compare {
   constructor(board, place) {
     this.board = board;
     this.curves = metrics.map((one) => new Curve(board, one));
-    // One stretch for all charts: what is seen in one is looked for in the others.
-    for (const curve of this.curves) {
+    this.mixed = new Mixed(board);
+    // One range and one crosshair for all charts.
+    for (const curve of [...this.curves, this.mixed]) {
       curve.zoom = (stretch) => this.change({ from: String(stretch?.[0] ?? ''), to: String(stretch?.[1] ?? '') });
+      curve.hover = (x) => {
+        for (const other of [...this.curves, this.mixed]) {
+          if (other !== curve && !other.figure.node.hidden && (other.near ?? true)) other.figure.chart?.mark(x);
+        }
+      };
     }
+    this.legend = element('p', { class: 'legend' });
     this.settings = element('div');
     this.empty = element('p', { class: 'note', hidden: true });
     place.append(
       this.controls(),
+      this.legend,
       this.empty,
       element(
         'div',
         { class: 'side-by-side' },
         this.curves.map(({ figure }) => figure.node),
       ),
+      this.mixing(),
+      this.mixed.figure.node,
       element('h2', { id: 'settings' }, 'Settings that differ'),
       this.settings,
     );
@@ -202,7 +290,8 @@ export class Compare {
       });
       return [input, element('label', {}, `${words} `, input)];
     };
-    const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy'), band: box('seeds as a band', 'band') };
+    const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy') };
+    this.band = element('select', { 'aria-label': 'group', change: () => change({ band: this.band.value }) });
     const ends = { from: end('from', 'from'), to: end('to', 'to') };
     this.boxes = Object.fromEntries(Object.entries(parts).map(([key, [input]]) => [key, input]));
     this.ends = Object.fromEntries(Object.entries(ends).map(([key, [input]]) => [key, input]));
@@ -212,9 +301,66 @@ export class Compare {
       this.axis.row,
       element('label', { class: 'slide' }, 'smoothing ', this.smooth),
       Object.values(parts).map(([, label]) => label),
+      element('label', {}, 'group ', this.band),
       Object.values(ends).map(([, label]) => label),
-      button('all of it', () => change({ from: '', to: '' }), { title: 'or drag over a chart; a double click ends it' }),
+      button('reset zoom', () => change({ from: '', to: '' }), {
+        title: 'drag over a chart to zoom; a double click resets',
+      }),
     );
+  }
+
+  // Chooses the metrics of the chart with several.
+  mixing() {
+    this.picks = metrics.map(([metric, title]) => {
+      const box = element('input', {
+        type: 'checkbox',
+        change: () => {
+          const now = new Set(this.board.place.get('metrics').split(',').filter(Boolean));
+          if (box.checked) now.add(metric);
+          else now.delete(metric);
+          this.board.place.set({ metrics: [...now].join(',') });
+          this.board.guard(this.mixed.fetch());
+        },
+      });
+      return [metric, box, element('label', {}, box, ` ${title}`)];
+    });
+    return element(
+      'details',
+      { class: 'mixing' },
+      element('summary', {}, 'Several metrics in one chart'),
+      element(
+        'div',
+        { class: 'controls' },
+        this.picks.map(([, , label]) => label),
+      ),
+    );
+  }
+
+  // The names of the runs, where the list of runs is folded.
+  showLegend() {
+    const ids = this.board.chosen();
+    const most = 24;
+    this.legend.replaceChildren(
+      ...ids.slice(0, most).map((id) => element('span', {}, this.board.swatch(id), this.board.runs.get(id).name)),
+      ...(ids.length > most ? [element('span', {}, `and ${ids.length - most} more`)] : []),
+    );
+  }
+
+  showGroups() {
+    const names = this.board.settingNames();
+    const now = this.board.place.get('band');
+    const entries = [
+      ['', 'none'],
+      ['1', 'seeds'],
+      ...names.map((key) => [key, this.board.shortName(key)]),
+      ...(now && now !== '1' && !names.includes(now) ? [[now, now]] : []),
+    ];
+    const same = entries.flat().join('\n');
+    if (this.band.dataset.entries !== same) {
+      this.band.replaceChildren(...entries.map(([value, words]) => element('option', { value }, words)));
+      this.band.dataset.entries = same;
+    }
+    this.band.value = now;
   }
 
   show() {
@@ -223,6 +369,11 @@ export class Compare {
     this.smooth.value = place.get('smooth');
     for (const [key, input] of Object.entries(this.boxes)) input.checked = place.get(key) === '1';
     for (const [key, input] of Object.entries(this.ends)) input.value = place.get(key);
+    this.showGroups();
+    this.showLegend();
+    const mixed = place.get('metrics').split(',');
+    for (const [metric, input] of this.picks) input.checked = mixed.includes(metric);
+    this.board.guard(this.mixed.fetch());
     for (const curve of this.curves) {
       curve.figure.node.hidden = curve.runs().length === 0;
       curve.stale = true;
@@ -231,8 +382,8 @@ export class Compare {
     const none = this.curves.every(({ figure }) => figure.node.hidden);
     this.empty.hidden = !none;
     this.empty.textContent = this.board.chosen().length
-      ? 'Nothing was measured in these runs yet.'
-      : 'No run is chosen: tick one in the list.';
+      ? 'These runs have no measurements yet.'
+      : 'No run is selected: tick one in the list.';
     this.board.guard(this.showSettings());
   }
 
@@ -268,13 +419,14 @@ export class Compare {
             { class: 'table', tabindex: 0, role: 'group', 'aria-label': 'settings that differ' },
             element('table', { id: 'settings-table' }, element('thead', {}, head), element('tbody', {}, lines)),
           )
-        : element('p', {}, runs.length > 1 ? 'All settings are the same.' : 'Its settings cannot be read.'),
+        : element('p', {}, runs.length > 1 ? 'All settings are equal.' : 'The settings cannot be read.'),
     );
   }
 
-  // One run has changed. What is in sight is drawn at once, the rest when it comes near.
+  // One run has changed. Visible charts are drawn at once, others when they come near.
   news({ run, tables, reset }) {
     if (!this.board.chosen().includes(run.id)) return;
+    this.mixed.news();
     let appeared = false;
     for (const curve of this.curves) {
       const has = run.metrics.includes(curve.metric);
@@ -291,7 +443,7 @@ export class Compare {
     if (appeared) this.show();
   }
 
-  // Several changes within a moment are asked for together.
+  // Changes within a moment are requested together.
   later(curve) {
     if (curve.waiting) return;
     curve.waiting = setTimeout(() => {
@@ -302,9 +454,11 @@ export class Compare {
 
   draw() {
     for (const curve of this.curves) curve.draw();
+    this.mixed.draw();
   }
 
   resize() {
     for (const { figure } of this.curves) figure.resize();
+    this.mixed.figure.resize();
   }
 }

@@ -1,14 +1,7 @@
 // A chart in its frame, with a way to take it along: as SVG, PNG or CSV.
 import { Chart } from '../chart/chart.js';
 import { button, element } from '../dom.js';
-
-function save(name, blob) {
-  const link = element('a', { href: URL.createObjectURL(blob), download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
+import { save } from './save.js';
 
 // A text with a comma, a quote or a line end stands in quotes; one that a spreadsheet would take for a formula does not
 // begin with its sign.
@@ -36,9 +29,9 @@ function pngFile(chart) {
     image.onload = () => {
       const canvas = element('canvas', { width: 2 * width, height: 2 * height });
       canvas.getContext('2d').drawImage(image, 0, 0, 2 * width, 2 * height);
-      canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error('the picture could not be made'))), 'image/png');
+      canvas.toBlob((blob) => (blob ? done(blob) : fail(new Error('the picture could not be drawn'))), 'image/png');
     };
-    image.onerror = () => fail(new Error('the picture could not be made'));
+    image.onerror = () => fail(new Error('the picture could not be drawn'));
     image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svgFile(chart))}`;
   });
 }
@@ -65,7 +58,7 @@ export class Figure {
             if (!this.chart) return;
             save(`${fileName(this.title)}.${name.toLowerCase()}`, await make());
           },
-          { 'aria-label': `${title} as ${name}`, title: `take it along as ${name}` },
+          { 'aria-label': `${title} as ${name}`, title: `download as ${name}` },
         ),
       ),
     );

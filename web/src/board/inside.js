@@ -1,24 +1,24 @@
-// Inside of one model while it trains: what each expert carries, where the keys lie and how they move, which experts
-// go together, what is born and dies.
+// One model from inside while it trains: the load of each expert, the keys and how they move, co-activated experts,
+// births and deaths.
 import { button, element } from '../dom.js';
 import { store } from '../view/store.js';
 import { Figure } from './figure.js';
 import { ask } from './server.js';
 
 const measures = [
-  ['train.gini', 'Gini of use', 'Gini', (value) => value, '0: all alike; 1: one expert does it all.'],
-  ['train.effective_experts', 'Experts in effect', 'experts', (value) => value, 'As many alike would be as even.'],
+  ['train.gini', 'Gini of load', 'Gini', (value) => value, '0 = uniform load; near 1 = one expert has all of it'],
+  ['train.effective_experts', 'Effective experts', 'experts', (value) => value, '2^entropy of the load'],
   [
     'eval.experts_used_this_epoch',
-    'Experts that no token of the epoch chose',
-    'dead experts',
+    'Unused experts',
+    'experts',
     (value, experts) => experts - value,
-    'Counted from the beginning of each epoch: many at first, then those that nobody wants.',
+    'Experts that no token has chosen since the beginning of the epoch',
   ],
-  ['eval.gate_entropy', 'Gate entropy', 'nats', (value) => value, '0: one expert of a token has all the say.'],
-  ['eval.births', 'Births', 'keys reborn so far', (value) => value, ''],
-  ['eval.deaths', 'Deaths', 'experts found dead so far', (value) => value, ''],
-  ['eval.key_moved.mean', 'How far keys have moved', 'mean distance', (value) => value, 'From where the run began.'],
+  ['eval.gate_entropy', 'Gate entropy', 'nats', (value) => value, '0 = one expert per token has all of the weight'],
+  ['eval.births', 'Births', 'replaced keys so far', (value) => value, ''],
+  ['eval.deaths', 'Deaths', 'dead keys so far', (value) => value, ''],
+  ['eval.key_moved.mean', 'Key movement', 'mean distance', (value) => value, 'Distance from the keys at the start of the run'],
 ];
 
 export class Inside {
@@ -38,14 +38,14 @@ export class Inside {
         this.show();
       },
     });
-    this.load = new Figure('What every expert carries', {
-      note: 'A column a moment, a row an expert: pale below a fair share, strong above it, blank for none.',
+    this.load = new Figure('Expert load', {
+      note: 'One column per measurement, one row per expert',
     });
-    this.keys = new Figure('Where the keys lie');
-    this.together = new Figure('Experts chosen together', {
-      note: 'The sets that the validation text chose most often in this layer.',
+    this.keys = new Figure('Key map');
+    this.together = new Figure('Co-activated experts', {
+      note: 'The most frequent sets of active experts in this layer, on the validation text',
     });
-    this.tsne = button('work out t-SNE', () => this.board.guard(this.showKeys(true)));
+    this.tsne = button('compute t-SNE', () => this.board.guard(this.showKeys(true)));
     this.keysNote = element('div', { class: 'controls' }, this.tsne);
     this.keys.node.append(this.keysNote);
     this.curves = measures.map(([metric, title, unit, use, note]) => ({
@@ -59,11 +59,11 @@ export class Inside {
     this.memory = element(
       'section',
       { 'aria-label': 'memory', hidden: true },
-      element('h2', {}, 'Its memory'),
+      element('h2', {}, 'Memory'),
       this.memoryTold,
       this.memoryStore,
     );
-    this.empty = element('p', { class: 'note', hidden: true }, 'None of these runs has layers of experts.');
+    this.empty = element('p', { class: 'note', hidden: true }, 'None of these runs has experts.');
     this.parts = element(
       'div',
       {},
@@ -88,7 +88,7 @@ export class Inside {
     );
   }
 
-  // The run that is looked into: the one the address names, or the first that has experts.
+  // The run that is shown: the one the address names, or the first that has experts.
   id() {
     const { runs, place } = this.board;
     if (runs.get(place.get('run'))?.layers) return place.get('run');
@@ -153,7 +153,7 @@ export class Inside {
     this.memoryAt = memory;
   }
 
-  // Slots as they were born and as tokens merged into them, from what the file keeps of it; again whenever it is written.
+  // Slots as they were inserted and as tokens merged into them, from the file; again whenever it is written.
   async showMemory() {
     const of = this.shown;
     const { texts, in_use: used, slots, store: data } = await ask('/api/memory', this.question());
@@ -162,7 +162,7 @@ export class Inside {
     this.drawnStore = undefined;
     if (!texts) return;
     const read = texts.map((one) => `${one.name} (${one.tokens} tokens, ${one.slots} slots)`).join(', ');
-    this.memoryTold.textContent = `${used} of ${slots} slots hold something. Read: ${read}. Drag to any moment of the reading: slots that are there now, by their keys, as they are born and as tokens merge into them (of each slot the last one is known).`;
+    this.memoryTold.textContent = `${used} of ${slots} slots in use. Read: ${read}. Drag the slider to any moment of the reading: slots by their keys, as they are inserted and as tokens merge into them (the last one of each slot is known).`;
     if (data) this.drawnStore = store(this.memoryStore, data);
     else this.memoryStore.replaceChildren();
   }
@@ -178,7 +178,7 @@ export class Inside {
       x: { name: 'step', values: steps },
       y: { name: 'expert', values: experts },
       rows: rows.map((row) => row.map((percent) => percent / 100)),
-      unit: 'times a fair share',
+      unit: 'x uniform load',
       middle: 1,
     });
   }
@@ -211,7 +211,8 @@ export class Inside {
     const { layers } = await ask('/api/layers', this.question({ metric }));
     if (of !== this.shown) return;
     const { experts } = this.board.runs.get(this.id());
-    figure.node.hidden = layers.every((points) => points.length === 0);
+    const nothing = metric === 'eval.births' || metric === 'eval.deaths'; // not drawn where there are none
+    figure.node.hidden = layers.every((points) => points.every(([, y]) => nothing && y === 0));
     if (figure.node.hidden) return;
     const middle = Math.floor(layers.length / 2);
     figure.show({
@@ -227,7 +228,7 @@ export class Inside {
     });
   }
 
-  // What changed is asked for once a second at most.
+  // Changes are requested at most twice per second.
   news({ run }) {
     if (run.id !== this.id() || this.waiting) return;
     this.waiting = setTimeout(() => {

@@ -13,6 +13,11 @@ const usual = {
   layer: '0',
   step: '',
   other: '',
+  sort: '',
+  group: '',
+  result: 'loss',
+  setting: '',
+  metrics: '',
 };
 
 export class Place {

@@ -2,6 +2,7 @@
 import { runColour } from '../chart/curves.js';
 import { button, element } from '../dom.js';
 import { short } from '../numbers.js';
+import { filterOf } from './filter.js';
 
 export class RunList {
   constructor(board, place) {
@@ -9,10 +10,19 @@ export class RunList {
     this.lines = new Map();
     this.filter = element('input', {
       type: 'search',
-      placeholder: 'part of a name',
-      'aria-label': 'show runs whose name holds',
+      placeholder: 'filter: name, loss<3.5, top_k=2',
+      title: 'part of a name, /regular expression/, or conditions such as loss<3.5 lr>=0.002 top_k=2 state=done',
+      'aria-label': 'filter runs',
       input: () => this.draw(),
     });
+    this.order = element('select', { 'aria-label': 'sort runs by', change: () => this.draw() });
+    this.order.append(
+      ...[
+        ['', 'by name'],
+        ['loss', 'by loss'],
+        ['state', 'by state'],
+      ].map(([value, words]) => element('option', { value }, words)),
+    );
     this.list = element('ul', { class: 'runs', tabindex: 0, 'aria-label': 'runs' });
     this.told = element('p', { class: 'under', role: 'status' });
     const fold = element(
@@ -23,6 +33,7 @@ export class RunList {
         'div',
         { class: 'controls' },
         this.filter,
+        this.order,
         button('all', () => board.choose(this.matching())),
         button('none', () => board.choose([])),
       ),
@@ -34,8 +45,17 @@ export class RunList {
   }
 
   matching() {
-    const part = this.filter.value.toLowerCase();
-    return [...this.board.runs.values()].filter(({ place }) => place.toLowerCase().includes(part)).map(({ id }) => id);
+    let fits = () => true;
+    try {
+      fits = filterOf(this.filter.value);
+      this.filter.setCustomValidity('');
+    } catch (error) {
+      this.filter.setCustomValidity(error.message);
+    }
+    const runs = [...this.board.runs.values()].filter((run) => fits(run, this.board.settingsOf(run.id)));
+    if (this.order.value === 'loss') runs.sort((a, b) => (a.loss ?? Infinity) - (b.loss ?? Infinity));
+    if (this.order.value === 'state') runs.sort((a, b) => b.state.localeCompare(a.state));
+    return runs.map(({ id }) => id);
   }
 
   line(run) {
@@ -55,13 +75,12 @@ export class RunList {
   }
 
   draw() {
-    const shown = new Set(this.matching());
+    const shown = this.matching();
     const chosen = new Set(this.board.chosen());
     const nodes = [];
-    for (const run of this.board.runs.values()) {
+    for (const run of shown.map((id) => this.board.runs.get(id))) {
       if (!this.lines.has(run.id)) this.lines.set(run.id, this.line(run));
       const { node, mark, box, name, state, inside } = this.lines.get(run.id);
-      if (!shown.has(run.id)) continue;
       box.checked = chosen.has(run.id);
       mark.style.background = box.checked ? runColour(this.board.colour(run.id)) : 'transparent';
       name.textContent = run.name;
@@ -83,6 +102,8 @@ export class RunList {
     if (nodes.length !== this.list.childElementCount || nodes.some((node, i) => node !== this.list.children[i]))
       this.list.replaceChildren(...nodes);
     const running = [...this.board.runs.values()].filter(({ state }) => state === 'running').length;
-    this.told.textContent = `${this.board.runs.size} runs, ${running} running, ${chosen.size} shown`;
+    const { size } = this.board.runs;
+    const fit = shown.length < size ? `, ${shown.length} match the filter` : '';
+    this.told.textContent = `${size} runs, ${running} running, ${chosen.size} selected${fit}`;
   }
 }

@@ -1,18 +1,21 @@
 // One chart in one place of a page. Its spec is data: `kind` says which of the kinds below draws it, and the head of
 // that kind's file what else it holds. The board and the pages of the command line draw with this alone.
-import { BarChart, CustomChart, LineChart, ScatterChart } from 'echarts/charts';
-import { GridComponent, LegendComponent, TooltipComponent } from 'echarts/components';
+import { BarChart, CustomChart, LineChart, ParallelChart, ScatterChart } from 'echarts/charts';
+import { GridComponent, LegendComponent, ParallelComponent, TooltipComponent } from 'echarts/components';
 import * as echarts from 'echarts/core';
 import { LabelLayout } from 'echarts/features';
 import { SVGRenderer } from 'echarts/renderers';
 import { element } from '../dom.js';
 import { histogram } from './bars.js';
+import { Crosshair } from './crosshair.js';
 import { curves } from './curves.js';
 import { dots } from './dots.js';
 import { field } from './field.js';
 import { heat } from './heat.js';
 import { keys } from './keys.js';
 import { lines } from './lines.js';
+import { parallel } from './parallel.js';
+import { points } from './points.js';
 import { colours } from './style.js';
 import { together } from './together.js';
 
@@ -20,9 +23,11 @@ echarts.use([
   BarChart,
   CustomChart,
   LineChart,
+  ParallelChart,
   ScatterChart,
   GridComponent,
   LegendComponent,
+  ParallelComponent,
   TooltipComponent,
   LabelLayout,
   SVGRenderer,
@@ -39,14 +44,15 @@ function cutTo(option, [from, to]) {
   }
 }
 
-const kinds = { lines, histogram, dots, heat, keys, curves, field, together };
+const kinds = { lines, histogram, dots, heat, keys, curves, field, together, parallel, points };
 
 export class Chart {
   // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
   // the index of a mark that was clicked.
   // `before`: the state of a chart of this kind that stood here. `zoom` gets the stretch [from, to] of the x axis that
   // the reader dragged over, or nothing after a double click; without it the chart shows that stretch by itself.
-  constructor(place, spec, label, { click, before, zoom } = {}) {
+  // `hover` gets the place of the x axis under the pointer, or nothing when it leaves.
+  constructor(place, spec, label, { click, before, zoom, hover } = {}) {
     this.kind = kinds[spec.kind];
     if (!this.kind) throw new Error(`there is no chart of kind ${spec.kind}`);
     this.spec = spec;
@@ -62,6 +68,8 @@ export class Chart {
     place.replaceChildren(frame);
     this.drawing = echarts.init(this.sheet, null, { renderer: 'svg' });
     if (this.kind.hover) this.tellUnderPointer(place);
+    if (this.kind.scale) place.append(this.legend());
+    if (this.kind.crosshair) this.followPointer(hover);
     if (this.kind.zooms) this.followDragging(zoom ?? ((stretch) => this.showStretch(stretch)));
     if (click) this.drawing.on('click', ({ dataIndex }) => click(dataIndex));
     if (this.kind.controls) place.prepend(this.kind.controls(spec, this.state, () => this.draw()));
@@ -76,6 +84,48 @@ export class Chart {
       const spot = this.drawing.convertFromPixel({ gridIndex: 0 }, [offsetX, offsetY]);
       told.textContent = this.kind.hover(this.spec, spot) || '\u00a0';
     });
+  }
+
+  followPointer(hover) {
+    this.cross = new Crosshair(this.sheet, this.drawing, (x) => this.kind.crosshair(colours(), this.spec, x));
+    const place = this.drawing.getZr();
+    place.on('mousemove', ({ offsetX, offsetY }) => {
+      if (!this.drawing.containPixel({ gridIndex: 0 }, [offsetX, offsetY])) {
+        this.cross.hide();
+        hover?.(null);
+        return;
+      }
+      const x = this.drawing.convertFromPixel({ xAxisIndex: 0 }, offsetX);
+      this.cross.show(x, offsetY);
+      hover?.(x);
+    });
+    place.on('globalout', () => {
+      this.cross.hide();
+      hover?.(null);
+    });
+  }
+
+  // The crosshair of another chart is at x.
+  mark(x) {
+    if (x === null) this.cross?.hide();
+    else this.cross?.show(x);
+  }
+
+  // What the colours of a heat map stand for, from low to high.
+  legend() {
+    this.bar = element('span', { class: 'bar' });
+    this.scaleEnds = [element('span'), element('span')];
+    const [low, high] = this.scaleEnds;
+    this.scaleNode = element('p', { class: 'scale' }, low, this.bar, high);
+    return this.scaleNode;
+  }
+
+  showScale() {
+    const scale = this.kind.scale(colours(), this.spec);
+    this.scaleNode.hidden = !scale;
+    if (!scale) return;
+    this.bar.style.background = `linear-gradient(to right, ${scale.colours.join(', ')})`;
+    [this.scaleEnds[0].textContent, this.scaleEnds[1].textContent] = scale.ends;
   }
 
   // A finger scrolls the page; a mouse or a pen chooses a stretch.
@@ -126,6 +176,8 @@ export class Chart {
   draw() {
     const option = this.kind(colours(), this.spec, this.state);
     if (this.stretch) cutTo(option, this.stretch);
+    if (this.kind.scale) this.showScale();
+    this.cross?.hide();
     this.drawing.setOption(option, { notMerge: true });
   }
 

@@ -1,21 +1,22 @@
-// Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, points: [[x, y], ...],
-// smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the number of a
-// run; `unit` of x is step, tokens or seconds. With `smooth` the points themselves stand behind it, pale.
+// Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, dash, points: [[x,
+// y], ...], smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the
+// number of a run; `dash` the number of a metric, where there are several; `unit` of x is step, tokens or seconds. With
+// `smooth` the points themselves are behind it, pale.
 import { duration, short, stretchOf } from '../numbers.js';
 import { axis, base, colourOf } from './style.js';
-import { tip } from './tip.js';
+import { logAxis } from './ticks.js';
 
-// The first runs have the colours of every chart, later ones any others.
-export function runLook(c, number) {
-  if (number < 2 * c.palette.length) {
-    return { colour: c.palette[number % c.palette.length], dash: number < c.palette.length ? undefined : [5, 3] };
-  }
-  return { colour: colourOf(c, number), dash: undefined };
+export const runColours = 24; // that can be told apart, in style/frame.css
+const dashes = [undefined, [6, 3], [2, 3], [8, 3, 2, 3]];
+
+// Runs beyond the number of colours have the same ones, dashed.
+export function runLook(c, number, dash = 0) {
+  const colour = c.runs[number % runColours] ?? colourOf(c, number);
+  return { colour, dash: dashes[(dash + Math.floor(number / runColours)) % dashes.length] };
 }
 
 // The same for the style sheet, which knows light and dark by itself.
-export const runColour = (number) =>
-  number < 16 ? `var(--c${(number % 8) + 1})` : runLook({ palette: [] }, number).colour;
+export const runColour = (number) => `var(--r${(number % runColours) + 1})`;
 
 const shown = (spec, points) =>
   points.filter(([x, y]) => x !== null && y !== null && !(spec.x.log && x <= 0) && !(spec.y.log && y <= 0));
@@ -58,7 +59,7 @@ function bandSeries(c, spec, one) {
 }
 
 function lineSeries(c, spec, one) {
-  const { colour, dash } = runLook(c, one.colour);
+  const { colour, dash } = runLook(c, one.colour, one.dash);
   const line = (points, more) => ({
     type: 'line',
     name: one.name,
@@ -66,7 +67,7 @@ function lineSeries(c, spec, one) {
     color: colour,
     symbol: 'circle',
     symbolSize: 5,
-    showSymbol: points.length <= 40 && spec.series.length <= 12,
+    showSymbol: points.length === 1 || (points.length <= 40 && spec.series.length <= 12),
     lineStyle: { color: colour, width: 1.8, type: dash },
     emphasis: { focus: 'series' },
     z: 4,
@@ -80,34 +81,86 @@ function lineSeries(c, spec, one) {
   ];
 }
 
+const spread = (points, which) => points.map((point) => point[which]);
+
+// A logarithmic axis has ticks between the powers of ten.
+function scaled(c, part, points, which, more) {
+  if (!part.log) return more;
+  const { min, max, ticks } = logAxis(spread(points, which), part);
+  if (!ticks) return more;
+  return {
+    ...more,
+    min,
+    max,
+    axisTick: { customValues: ticks, lineStyle: { color: c.line } },
+    axisLabel: { ...more.axisLabel, customValues: ticks },
+  };
+}
+
 export function curves(c, spec) {
   const option = base(c);
   option.legend.show = false; // the list of runs is the legend
+  option.tooltip.show = false; // the crosshair tells more
   option.grid = { ...option.grid, top: 14 };
   const text = xText(spec);
-  option.xAxis = axis(c, spec.x.name, {
-    type: spec.x.log ? 'log' : 'value',
-    min: spec.x.from ?? 'dataMin',
-    max: spec.x.to ?? 'dataMax',
-    splitLine: { show: false },
-    axisLabel: { formatter: text },
-  });
-  option.yAxis = axis(c, spec.y.name, {
-    type: spec.y.log ? 'log' : 'value',
-    scale: true,
-    nameGap: 46,
-    axisLabel: { formatter: (value) => (spec.y.log ? String(Number(value.toPrecision(3))) : short(value)) },
-  });
+  const points = [
+    ...spec.series.flatMap((one) => shown(spec, one.points)),
+    ...(spec.bands ?? []).flatMap((one) => one.points.flatMap(([x, , low, high]) => [[x, low], [x, high]])),
+  ];
+  option.xAxis = axis(
+    c,
+    spec.x.name,
+    scaled(c, spec.x, points, 0, {
+      type: spec.x.log ? 'log' : 'value',
+      min: spec.x.from ?? 'dataMin',
+      max: spec.x.to ?? 'dataMax',
+      splitLine: { show: false },
+      axisLabel: { formatter: text },
+    }),
+  );
+  option.yAxis = axis(
+    c,
+    spec.y.name,
+    scaled(c, spec.y, points, 1, {
+      type: spec.y.log ? 'log' : 'value',
+      scale: true,
+      nameGap: 46,
+      axisLabel: { formatter: (value) => (spec.y.log ? String(Number(value.toPrecision(3))) : short(value)) },
+    }),
+  );
   option.series = [
     ...spec.series.flatMap((one) => lineSeries(c, spec, one)),
     ...(spec.bands ?? []).flatMap((one) => bandSeries(c, spec, one)),
   ];
-  option.tooltip.trigger = 'item';
-  option.tooltip.formatter = ({ value, color, seriesName }) =>
-    tip(`${spec.x.name} ${text(value[0])}`, { colour: color, name: seriesName, value: short(value[1]) });
   return option;
 }
 
+// The value of a curve at x, between its points; nothing before its first and after its last.
+function valueAt(points, x) {
+  if (!points.length || x < points[0][0] || x > points.at(-1)[0]) return null;
+  let [low, high] = [0, points.length - 1];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (points[middle][0] <= x) low = middle;
+    else high = middle;
+  }
+  const [[x0, y0], [x1, y1]] = [points[low], points[high]];
+  if (y0 === null || y1 === null) return null;
+  return x1 > x0 ? y0 + ((y1 - y0) * (x - x0)) / (x1 - x0) : y0;
+}
+
+// What a crosshair at x shows: {title, lines: [{colour, name, y, value}]}, the highest first.
+curves.crosshair = (c, spec, x) => {
+  const at = spec.x.unit === 'seconds' ? x : Math.round(x);
+  const lines = [
+    ...spec.series.map((one) => ({ one, y: valueAt(one.smooth ?? one.points, at) })),
+    ...(spec.bands ?? []).map((one) => ({ one, y: valueAt(one.points, at) })),
+  ]
+    .filter(({ y }) => y !== null)
+    .map(({ one, y }) => ({ colour: runLook(c, one.colour).colour, name: one.name, y, value: short(y) }))
+    .sort((a, b) => b.y - a.y);
+  return { x: at, title: `${spec.x.name} ${xText(spec)(at)}`, lines };
+};
 curves.zooms = (spec, ends) => stretchOf(ends, spec.x.unit !== 'seconds');
 curves.height = () => 280;
 curves.rows = (spec) => [

@@ -7,6 +7,8 @@ import { axis, base } from './style.js';
 
 const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
+const highest = (spec) => Math.max(...spec.rows.map((row) => Math.max(...row)), spec.middle * 2);
+
 // As wide and high as it is drawn, so that no cell is stretched.
 function picture(c, spec, across, down) {
   const [width, height] = [spec.x.values.length, spec.y.values.length];
@@ -14,7 +16,7 @@ function picture(c, spec, across, down) {
   const paint = canvas.getContext('2d');
   const image = paint.createImageData(width, height);
   const [none, low, high] = [parts(c.panel), parts(c.low), parts(c.high)];
-  const most = Math.max(...spec.rows.map((row) => Math.max(...row)), spec.middle * 2);
+  const most = highest(spec);
   const blend = (from, to, share) => from.map((value, i) => value + (to[i] - value) * share);
   spec.rows.forEach((row, x) =>
     row.forEach((value, y) => {
@@ -61,6 +63,10 @@ field.hover = (spec, [x, y]) => {
   if (value === undefined) return '';
   return `${spec.y.name} ${spec.y.values[y]}, ${spec.x.name} ${short(spec.x.values[x])}: ${short(value)} ${spec.unit}`;
 };
+field.scale = (c, spec) => ({
+  colours: [c.panel, c.low, c.high],
+  ends: ['0', `${short(highest(spec))} ${spec.unit}; middle = ${short(spec.middle)}`],
+});
 field.rows = (spec) => [
   [spec.x.name, spec.y.name, spec.unit],
   ...spec.rows.flatMap((row, x) => row.map((value, y) => [spec.x.values[x], spec.y.values[y], value])),

@@ -65,6 +65,13 @@ export function heat(c, spec) {
   return option;
 }
 
+heat.scale = (c, { scale }) => {
+  if (scale.kind === 'shade') return { colours: [c.low, c.high], ends: [short(scale.low), short(scale.high)] };
+  if (scale.kind === 'both') {
+    return { colours: [c.below, c.panel, c.high], ends: [short(-scale.most), short(scale.most)] };
+  }
+  return null;
+};
 heat.height = (spec) =>
   (spec.x.turned ? 110 : 66) + Math.max(14, Math.min(28, 420 / spec.y.categories.length)) * spec.y.categories.length;
 heat.leastWidth = (spec) => 160 + 9 * spec.x.categories.length;

@@ -2,6 +2,7 @@
 // `role` says what a series is and so how it looks; `shade` (0 to 1) places a layer between the first and the last.
 import { short, stretchOf } from '../numbers.js';
 import { axis, base, fitLegend, mix } from './style.js';
+import { logAxis } from './ticks.js';
 import { tip } from './tip.js';
 
 function look(c, series, place) {
@@ -84,9 +85,15 @@ export function lines(c, spec) {
     scale: true,
     nameGap: 44,
     max: spec.y.end,
-    ...(spec.y.log && { logBase: 10 }),
     axisLabel: { formatter: spec.y.log ? (value) => String(Number(value.toPrecision(3))) : short },
   });
+  const { min, max, ticks } = spec.y.log
+    ? logAxis(spec.series.flatMap(({ points }) => points.map(([, y]) => y)), { to: spec.y.end })
+    : {};
+  if (ticks) {
+    Object.assign(option.yAxis, { min, max, axisTick: { customValues: ticks, lineStyle: { color: c.line } } });
+    option.yAxis.axisLabel.customValues = ticks;
+  }
   option.series = spec.series.map((series, place) => line(c, spec, series, place));
   fitLegend(option, [...new Set(spec.series.filter((series) => series.role !== 'layer').map(legendName))]);
   const few = spec.series.length <= 10 && spec.series.every((series) => series.points.length <= 60);

@@ -9,6 +9,7 @@ export function colours() {
     panel: get('--panel'),
     font: get('--font'),
     palette: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => get(`--c${i}`)),
+    runs: Array.from({ length: 24 }, (_, i) => get(`--r${i + 1}`)),
     low: get('--shade-low'),
     high: get('--shade-high'),
     below: get('--shade-below'),

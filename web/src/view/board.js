@@ -1,20 +1,33 @@
-// The board: runs as they train, beside one another and from inside. Data: {read_only}. Everything else is asked of the
-// server (board/server.js); what is shown stands in the address (board/place.js).
+// The board: runs as they train, compared with each other and from inside. Data: {read_only}. Everything else comes
+// from the server (board/server.js); what is shown is kept in the address (board/place.js).
 import { Ask } from '../board/ask.js';
 import { Compare } from '../board/compare.js';
 import { Inside } from '../board/inside.js';
 import { Place } from '../board/place.js';
 import { RunList } from '../board/runs.js';
+import { Sweep } from '../board/sweep.js';
+import { Table } from '../board/table.js';
 import { ask, follow } from '../board/server.js';
-import { runColour } from '../chart/curves.js';
+import { runColour, runColours } from '../chart/curves.js';
 import { choice, element } from '../dom.js';
 
 const mostAtFirst = 50; // runs, where the address does not say which
+const mostSettings = 500; // runs whose settings are asked for
+
+// A number of a text, always the same (FNV-1a).
+function hash(text) {
+  let value = 0x811c9dc5;
+  for (const one of text) value = Math.imul(value ^ one.codePointAt(0), 0x01000193) >>> 0;
+  return value;
+}
 
 class Board {
   constructor(node, data) {
     this.data = data;
     this.runs = new Map(); // by id, in the order of their places
+    this.colours = new Map(); // by id: the number of a run's colour
+    this.settings = new Map(); // by id: {setting: value}, of those in which the runs differ
+    this.names = [];
     this.place = new Place(() => this.show());
     this.trouble = element('p', { class: 'note', role: 'alert', hidden: true });
     const side = element('div', { class: 'side' });
@@ -24,6 +37,8 @@ class Board {
     this.panels = {};
     const tabs = [
       ['compare', 'Compare', Compare],
+      ['table', 'Table', Table],
+      ['settings', 'Settings', Sweep],
       ['inside', 'Inside', Inside],
       ...(data.read_only ? [] : [['ask', 'Ask', Ask]]),
     ];
@@ -47,11 +62,11 @@ class Board {
     follow({
       began: () => this.guard(this.readAll()),
       news: (news) => this.news(news),
-      lost: () => this.tell('The server does not answer; it is tried again.'),
+      lost: () => this.tell('No connection to the server; trying again.'),
     });
   }
 
-  // What goes wrong is told where it is seen.
+  // Shows an error of a request on the page.
   guard(promise) {
     promise.catch((error) => {
       if (error.name !== 'AbortError') this.tell(error.message);
@@ -67,8 +82,41 @@ class Board {
     const { runs } = await ask('/api/runs');
     this.tell('');
     this.runs = new Map(runs.map((run) => [run.id, run]));
+    for (const id of this.runs.keys()) this.colour(id);
     this.known = true;
     this.show();
+    this.guard(this.readSettings());
+  }
+
+  // Settings in which the runs differ, for the filter, the table and the charts of settings.
+  async readSettings() {
+    const ids = [...this.runs.keys()].slice(0, mostSettings);
+    if (!ids.length) return;
+    const { runs, rows } = await ask('/api/settings', { runs: ids.join(',') });
+    const many = runs.length > 1;
+    this.names = many ? rows.map(({ key }) => key) : [];
+    this.settings = new Map(
+      runs.map((id, i) => [id, Object.fromEntries((many ? rows : []).map(({ key, values }) => [key, values[i]]))]),
+    );
+    this.list.draw();
+    this.views[this.current()].show();
+  }
+
+  settingsOf(id) {
+    return this.settings.get(id);
+  }
+
+  // Names of settings in which the selected runs differ.
+  settingNames() {
+    const of = this.chosen().map((id) => this.settings.get(id));
+    const names = this.names.filter((key) => new Set(of.map((one) => one?.[key])).size > 1);
+    return [...names.filter((key) => key !== 'seed'), ...names.filter((key) => key === 'seed')];
+  }
+
+  // The last part of a setting's name, where no other setting has the same.
+  shortName(key) {
+    const last = key.split('.').at(-1);
+    return this.names.filter((one) => one.split('.').at(-1) === last).length > 1 ? key : last;
   }
 
   // The runs that are shown: those the address names, or the first ones.
@@ -86,9 +134,18 @@ class Board {
     this.show();
   }
 
-  // The number of a run's colour: its place among those shown.
+  // The number of a run's colour. It follows from the run's name, whichever runs are shown; where another run has that
+  // colour already, the next free one.
   colour(id) {
-    return Math.max(0, this.chosen().indexOf(id));
+    if (this.colours.has(id)) return this.colours.get(id);
+    const run = this.runs.get(id);
+    if (!run) return 0;
+    const used = new Set([...this.colours.entries()].filter(([one]) => this.runs.has(one)).map(([, number]) => number));
+    const first = hash(run.place) % runColours;
+    let number = first;
+    for (let step = 1; used.has(number); step += 1) number = step < runColours ? (first + step) % runColours : step;
+    this.colours.set(id, number);
+    return number;
   }
 
   swatch(id) {
@@ -134,7 +191,10 @@ class Board {
     if (isNew) {
       this.runs = new Map([...this.runs].sort(([, a], [, b]) => (a.place < b.place ? -1 : 1)));
       clearTimeout(this.waiting); // many may come at once
-      this.waiting = setTimeout(() => this.show(), 100);
+      this.waiting = setTimeout(() => {
+        this.show();
+        this.guard(this.readSettings());
+      }, 100);
       return;
     }
     this.list.draw();

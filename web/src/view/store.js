@@ -5,7 +5,7 @@
 import { button, element } from '../dom.js';
 import { colours } from '../chart/style.js';
 
-const names = { 1: 'as before', 2: 'a token merged into it', 3: 'born', 4: 'merged in from another memory' };
+const names = { 1: 'unchanged', 2: 'a token merged into it', 3: 'inserted', 4: 'merged from another memory' };
 
 class Store {
   constructor(place, data) {
@@ -90,9 +90,9 @@ class Store {
     const { frames, slots, of } = this.data;
     const frame = frames[this.frame];
     this.slider.value = this.frame;
-    const instead = frame.lost ? ` (${frame.lost} in the place of another)` : '';
-    const taken = frame.taken ? `, ${frame.taken} merged in from another memory` : '';
-    this.told.textContent = `${frame.tokens} tokens read; since the moment before: ${frame.births} born${instead}, ${frame.hits} merged into${taken}`;
+    const instead = frame.lost ? ` (${frame.lost} replaced another slot)` : '';
+    const taken = frame.taken ? `, ${frame.taken} merged from another memory` : '';
+    this.told.textContent = `${frame.tokens} tokens read; since the previous frame: ${frame.births} inserted${instead}, ${frame.hits} merged into${taken}`;
     this.width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.height = Math.round(Math.min(520, this.width * 0.6));
     const scale = window.devicePixelRatio || 1;
@@ -121,7 +121,7 @@ class Store {
         mark.style.color = this.colour(c, state);
         return [mark, names[state], i + 1 < this.states.length ? ', ' : '. '];
       }),
-      `${slots.length} of ${of} slots are shown; the larger a dot, the more tokens its slot has met.`,
+      `${slots.length} of ${of} slots are shown; larger dots have matched more tokens.`,
     );
     this.drawSeen();
   }
@@ -132,10 +132,10 @@ class Store {
       this.seen.replaceChildren();
       return;
     }
-    const merged = one.met > 1 ? ` ${one.met - 1} more tokens merged into it since.` : ' Nothing has merged into it.';
+    const merged = one.met > 1 ? ` ${one.met - 1} more tokens have merged into it since.` : ' Nothing has merged into it.';
     this.seen.replaceChildren(
-      element('h3', {}, `Slot ${one.slot}, as it is at the end`),
-      one.met === undefined ? [] : element('p', {}, `Born here.${merged}`),
+      element('h3', {}, `Slot ${one.slot}, at the end`),
+      one.met === undefined ? [] : element('p', {}, `Inserted here.${merged}`),
       element(
         'blockquote',
         {},

@@ -102,7 +102,7 @@ class Trace {
         element(
           'p',
           { class: 'under' },
-          'One colour an expert; the same colour in two layers is another expert. Click a cell to pick its token.',
+          'One color per expert; the same color in another layer is another expert. Click a cell to select its token.',
         ),
       ),
     );
@@ -293,7 +293,7 @@ class Trace {
         ` stands at ${same} of ${tokens.length}.`,
       ),
       ...this.passages(tokens[t]),
-      table(heads(['layer'], ['experts, with their gates; pick one to see where else it fires']), rows),
+      table(heads(['layer'], ['experts with their gates; select one to see where else it is active']), rows),
     );
   }
 

@@ -1,0 +1,61 @@
+// Which runs the words in the filter name. Terms are separated by blanks, and a run must fit all of them:
+//   part of a name     /regular expression/     loss<3.5     lr>=0.002     top_k=2     state=done     name!=tiny
+// The left side is a result (loss, bits_per_byte, train_loss, step, seconds, tokens_per_second), state, name, or a
+// setting by its full or short name.
+const results = {
+  loss: 'loss',
+  bits_per_byte: 'bits_per_byte',
+  bpb: 'bits_per_byte',
+  train_loss: 'train_loss',
+  step: 'step',
+  seconds: 'seconds',
+  tokens_per_second: 'tokens_per_second',
+};
+const compare = {
+  '=': (a, b) => (typeof a === 'number' ? a === Number(b) : String(a) === b),
+  '!=': (a, b) => !compare['='](a, b),
+  '<': (a, b) => Number(a) < Number(b),
+  '>': (a, b) => Number(a) > Number(b),
+  '<=': (a, b) => Number(a) <= Number(b),
+  '>=': (a, b) => Number(a) >= Number(b),
+};
+
+// A value of a setting as a number, where it is one; a text without its quotes elsewhere.
+export function plain(value) {
+  if (value === undefined || value === '') return undefined;
+  const text = value.replace(/^"(.*)"$/, '$1');
+  return text !== '' && Number.isFinite(Number(text)) ? Number(text) : text;
+}
+
+function settingOf(settings, name) {
+  if (settings === undefined) return undefined;
+  const key = name in settings ? name : Object.keys(settings).find((one) => one.endsWith(`.${name}`));
+  return key === undefined ? undefined : plain(settings[key]);
+}
+
+// Returns a function of a run and its settings; throws an Error that says what is wrong.
+export function filterOf(words) {
+  const terms = words.split(/\s+/).filter(Boolean).map((term) => {
+    const found = /^([\w.]+)(!=|<=|>=|=|<|>)(.+)$/.exec(term);
+    if (found) {
+      const [, name, sign, value] = found;
+      return (run, settings) => {
+        const has =
+          name in results
+            ? run[results[name]]
+            : name === 'name' || name === 'state'
+              ? run[name]
+              : settingOf(settings, name);
+        return has !== undefined && compare[sign](has, value.replace(/^"(.*)"$/, '$1'));
+      };
+    }
+    const pattern = /^\/(.+)\/$/.exec(term);
+    if (pattern) {
+      const expression = new RegExp(pattern[1], 'i');
+      return (run) => expression.test(run.place);
+    }
+    const part = term.toLowerCase();
+    return (run) => run.place.toLowerCase().includes(part);
+  });
+  return (run, settings) => terms.every((term) => term(run, settings));
+}

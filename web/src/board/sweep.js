@@ -1,0 +1,121 @@
+// Settings against results: parallel coordinates of all settings that differ, and one setting in a scatter plot.
+import { element } from '../dom.js';
+import { plain } from './filter.js';
+import { Figure } from './figure.js';
+
+const results = [
+  ['loss', 'validation loss'],
+  ['bits_per_byte', 'bits per byte'],
+  ['train_loss', 'training loss'],
+  ['tokens_per_second', 'tokens/s'],
+  ['seconds', 'training time, s'],
+];
+const mostAxes = 9;
+
+export class Sweep {
+  constructor(board, place) {
+    this.board = board;
+    const select = (label, key) =>
+      element('select', {
+        'aria-label': label,
+        change: ({ target }) => {
+          board.place.set({ [key]: target.value });
+          this.show();
+        },
+      });
+    this.result = select('result', 'result');
+    this.result.append(...results.map(([value, words]) => element('option', { value }, words)));
+    this.setting = select('setting', 'setting');
+    this.parallel = new Figure('Settings and result', {
+      note: 'One line per run; the thicker, the lower the result. Settings that are equal in all runs are left out.',
+    });
+    this.scatter = new Figure('Result against one setting');
+    this.empty = element('p', { class: 'note', hidden: true });
+    place.append(
+      element(
+        'div',
+        { class: 'controls' },
+        element('label', {}, 'result ', this.result),
+        element('label', {}, 'setting ', this.setting),
+      ),
+      this.empty,
+      this.parallel.node,
+      this.scatter.node,
+    );
+  }
+
+  // The values of a setting as an axis: numbers, logarithmic where they are far apart, or a list of texts.
+  axis(key, runs) {
+    const values = runs.map((run) => plain(this.board.settingsOf(run.id)?.[key]));
+    const name = this.board.shortName(key);
+    if (values.every((value) => typeof value === 'number')) {
+      const [low, high] = [Math.min(...values), Math.max(...values)];
+      return { axis: { name, log: low > 0 && high / low >= 3 && new Set(values).size > 1 }, values };
+    }
+    const texts = values.map((value) => (value === undefined ? 'not set' : String(value)));
+    const categories = [...new Set(texts)].sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+    return { axis: { name, categories }, values: texts.map((text) => categories.indexOf(text)) };
+  }
+
+  show() {
+    const { place } = this.board;
+    const names = this.board.settingNames();
+    const same = names.join('\n');
+    if (this.setting.dataset.entries !== same) {
+      this.setting.replaceChildren(...names.map((key) => element('option', { value: key }, this.board.shortName(key))));
+      this.setting.dataset.entries = same;
+    }
+    this.result.value = results.some(([value]) => value === place.get('result')) ? place.get('result') : 'loss';
+    this.setting.value = names.includes(place.get('setting'))
+      ? place.get('setting')
+      : (names.find((key) => key === 'train.lr') ?? names[0] ?? '');
+    this.draw();
+  }
+
+  draw() {
+    const result = this.result.value;
+    const [, words] = results.find(([value]) => value === result) ?? results[0];
+    const runs = this.board
+      .chosen()
+      .map((id) => this.board.runs.get(id))
+      .filter((run) => run[result] !== undefined && this.board.settingsOf(run.id));
+    const names = this.board.settingNames().filter((key) => new Set(this.axis(key, runs).values).size > 1);
+    const few = runs.length < 2 || !names.length;
+    this.empty.hidden = !few;
+    this.parallel.node.hidden = few;
+    this.scatter.node.hidden = few || !this.setting.value;
+    this.empty.textContent = 'Select at least two runs that differ in a setting and have this result.';
+    if (few) return;
+    const axes = names.slice(0, mostAxes).map((key) => this.axis(key, runs));
+    this.parallel.show({
+      kind: 'parallel',
+      axes: [...axes.map(({ axis }) => axis), { name: words }],
+      lines: runs.map((run, i) => ({ name: run.name, values: [...axes.map(({ values }) => values[i]), run[result]] })),
+    });
+    const { axis, values } = this.axis(this.setting.value, runs);
+    this.scatter.show({
+      kind: 'points',
+      x: axis,
+      y: { name: words },
+      dots: runs.map((run, i) => ({
+        name: run.name,
+        colour: this.board.colour(run.id),
+        x: values[i],
+        y: run[result],
+      })),
+    });
+  }
+
+  news() {
+    if (this.waiting) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      if (this.board.current() === 'settings') this.draw();
+    }, 1000);
+  }
+
+  resize() {
+    this.parallel.resize();
+    this.scatter.resize();
+  }
+}
