@@ -13,8 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string train =
-    "'" SOME_BINARY_DIR "/some' train '" SOME_SOURCE_DIR "/recipes/tiny.toml' train.max_steps=30 data.valid_documents=20 --device cpu --out ";
+const std::string train = "'" SOME_BINARY_DIR "/some' train '" SOME_SOURCE_DIR
+                          "/recipes/tiny.toml' train.max_steps=30 data.valid_documents=20 --device cpu --out ";
 
 // Runs a line of bash in `folder`; returns its exit code.
 int bash(const std::string& folder, const std::string& line) {
@@ -39,7 +39,8 @@ TEST(Pipes, AFileBeyondTheLimitOfTheShellIsAnErrorNotASignal) {
   for (const int kibibytes : {1, 8, 100, 300, 600, 4000}) {
     SCOPED_TRACE(kibibytes);
     const std::string run = "run" + std::to_string(kibibytes);
-    const int code = bash(folder.path(), "ulimit -f " + std::to_string(kibibytes) + "; " + train + run + " 2>&1 | cat > told");
+    const int code =
+        bash(folder.path(), "ulimit -f " + std::to_string(kibibytes) + "; " + train + run + " 2>&1 | cat > told");
     const std::string told = read_file(folder / "told");
     failed = failed || code != 0;
     EXPECT_TRUE(code == 0 || code == 1 || code == 2) << code << told;

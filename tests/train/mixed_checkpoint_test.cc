@@ -20,7 +20,8 @@ class MixedCheckpoint : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"a", "b"}) {
-      Recipe one = recipe({"train.checkpoint_every=2", "train.keep_checkpoints=9", std::string("seed=") + (*name == 'a' ? "1" : "2")});
+      Recipe one = recipe(
+          {"train.checkpoint_every=2", "train.keep_checkpoints=9", std::string("seed=") + (*name == 'a' ? "1" : "2")});
       start_run(one, folder_ / name, stop_after(5));
     }
     first_ = list_checkpoints(folder_ / "a").front();
@@ -96,7 +97,8 @@ TEST_F(MixedCheckpoint, AnotherTokenizer) {
   std::string text = read_file(folder_ / "a/tokenizer.json");
   // The same size, another meaning of two ids.
   Tokenizer own = Tokenizer::load(folder_ / "a/tokenizer.json");
-  const std::string x = own.token(static_cast<TokenId>(own.vocab_size() - 1)), y = own.token(static_cast<TokenId>(own.vocab_size() - 2));
+  const std::string x = own.token(static_cast<TokenId>(own.vocab_size() - 1)),
+                    y = own.token(static_cast<TokenId>(own.vocab_size() - 2));
   nlohmann::json json = nlohmann::json::parse(text);
   auto& vocab = json["model"]["vocab"];
   std::swap(vocab[x], vocab[y]);
