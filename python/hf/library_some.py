@@ -249,6 +249,24 @@ def draw_orthogonal(key, drop_key, first, rows, cols, experts):
     return result.transpose(0, 2, 1) if rows >= cols else result
 
 
+def hadamard_signs(seed, layer, name, expert, d, f, transforms):
+    """init = "hadamard": the signs of one matrix of one expert: float32 [blocks, transforms, P], P the next power of two
+    >= d. Such experts have no stored numbers; modeling_some applies them as transforms."""
+    size = 1 << (d - 1).bit_length()
+    blocks, words = -(-f // size), -(-size // 64)
+    count = blocks * transforms * words
+    key = stream_key(seed, f"experts.{layer}.{STREAMS[name]}.signs")
+    drawn = bits64(key, expert * count, count)
+    bits = drawn[:, None] >> np.arange(64, dtype=U64) & U64(1)
+    return 1 - 2 * bits.reshape(blocks, transforms, words * 64)[..., :size].astype(np.float32)
+
+
+def hadamard_hash(seed, layer, experts, d, f, transforms, has_w2):
+    """The hash of a layer of such experts is that of their specification."""
+    return stream_key(seed, f"hadamard {transforms} layer {layer} experts {experts} d_model {d} d_ffn {f} "
+                            f"w2 {1 if has_w2 else 0}")
+
+
 METHODS = {"default": draw_default, "orthogonal": draw_orthogonal, "sparse": draw_sparse}
 STREAMS = {"w1": "down", "w2": "up"}  # the names that the matrices had first
 

@@ -22,7 +22,8 @@ from torch import nn
 
 try:
     from .configuration_some import SomeConfig
-    from .library_some import MASK64, draw_matrices, hash_matrices, random_experts, stream_key, uniform
+    from .library_some import (MASK64, draw_matrices, hadamard_hash, hadamard_signs, hash_matrices, random_experts,
+                               stream_key, uniform)
     from .tensors_some import read_safetensors, write_safetensors
 except ImportError:  # a folder that is no package: its files lie on the path
     import importlib
@@ -30,6 +31,7 @@ except ImportError:  # a folder that is no package: its files lie on the path
     SomeConfig = importlib.import_module("configuration_some").SomeConfig
     library = importlib.import_module("library_some")
     MASK64, draw_matrices, hash_matrices = library.MASK64, library.draw_matrices, library.hash_matrices
+    hadamard_hash, hadamard_signs = library.hadamard_hash, library.hadamard_signs
     random_experts, stream_key, uniform = library.random_experts, library.stream_key, library.uniform
     tensors = importlib.import_module("tensors_some")
     read_safetensors, write_safetensors = tensors.read_safetensors, tensors.write_safetensors
@@ -118,10 +120,56 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(batch, length, d))
 
 
+def hadamard_transform(x):
+    """The Hadamard transform of the last axis, a power of two, in Sylvester's order and not normalized."""
+    shape, stride = x.shape, 1
+    while stride < shape[-1]:
+        pairs = x.reshape(*shape[:-1], -1, 2, stride)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        x = torch.stack([a + b, a - b], dim=-2).reshape(shape)
+        stride *= 2
+    return x
+
+
+class HadamardExperts:
+    """Experts whose matrices are Hadamard transforms with random signs (init = "hadamard"). Nothing is stored."""
+
+    def __init__(self, setting, layer, answers, wanted):
+        self.seed, self.layer, self.transforms = setting("some.library_seed"), layer, setting("some.hadamard_transforms")
+        self.d, self.f, self.experts = setting("model.d_model"), setting("some.d_ffn"), setting("some.experts")
+        self.size = 1 << (self.d - 1).bit_length()
+        found = hadamard_hash(self.seed, layer, self.experts, self.d, self.f, self.transforms, answers)
+        if f"{found:016x}" != wanted:
+            raise ValueError(f"layer {layer}: the hash of the experts' specification is {found:016x}, the model was "
+                             f"trained with {wanted}: some.library_seed, some.hadamard_transforms or a size was changed")
+
+    def signs(self, name, expert, like):
+        """[blocks, transforms, size]; drawn for each use, so that nothing grows with the number of experts."""
+        drawn = hadamard_signs(self.seed, self.layer, name, expert, self.d, self.f, self.transforms)
+        return torch.from_numpy(drawn).to(device=like.device, dtype=like.dtype)
+
+    def scale(self, inputs):
+        return self.size ** (-0.5 * (self.transforms - 1)) / math.sqrt(3.0 * inputs)
+
+    def apply(self, name, expert, x):
+        """w1[expert] x for rows x [N, d], or w2[expert] x for rows x [N, f]."""
+        signs = self.signs(name, expert, x)
+        if name == "w1":
+            x = F.pad(x, (0, self.size - self.d))[:, None].expand(-1, len(signs), -1)
+            for m in range(self.transforms):
+                x = hadamard_transform(x * signs[:, m])
+            return self.scale(self.d) * x.flatten(1)[:, :self.f]
+        x = F.pad(x, (0, len(signs) * self.size - self.f)).reshape(len(x), len(signs), self.size)
+        for m in reversed(range(self.transforms)):
+            x = hadamard_transform(x) * signs[:, m]
+        return self.scale(self.f) * x.sum(dim=1)[:, :self.d]
+
+
 class Experts(nn.Module):
     """The matrices of all experts of a layer: frozen (buffers), with a low-rank correction, or learnt (parameters).
 
-    A library that is not among the weights is drawn from its seed when it is first needed."""
+    A library that is not among the weights is drawn from its seed when it is first needed; experts that are transforms
+    never have matrices."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -131,9 +179,13 @@ class Experts(nn.Module):
         self.shapes = {"w1": (count, f, d)} if setting("some.use_library") else {}
         if answers:
             self.shapes["w2"] = (count, d, f)
-        self.drawn_from = None
+        self.drawn_from, self.hadamard = None, None
+        if self.shapes and setting("some.init") == "hadamard" and setting("some.training") != "full":
+            self.hadamard = HadamardExperts(setting, layer, answers, config.library["hashes"][layer])
         for name, shape in self.shapes.items():
-            if setting("some.training") == "full":
+            if self.hadamard is not None:
+                pass
+            elif setting("some.training") == "full":
                 self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
             elif config.library["stored"]:
                 self.register_buffer(name, torch.zeros(shape))
@@ -166,7 +218,7 @@ class Experts(nn.Module):
             self.draw(like)
 
     def apply_matrix(self, name, expert, x):
-        y = F.linear(x, getattr(self, name)[expert])
+        y = self.hadamard.apply(name, expert, x) if self.hadamard else F.linear(x, getattr(self, name)[expert])
         if hasattr(self, name + "_lora_a"):
             low = F.linear(x, getattr(self, name + "_lora_a")[expert])
             y = y + F.linear(low, getattr(self, name + "_lora_b")[expert])

@@ -82,8 +82,9 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
                 ? "Its experts are random and were never trained; "
                 : fmt::format("Its experts were drawn at random and then trained ({}); ",
                               model.training == ExpertTraining::lora ? "a low-rank correction" : "entirely");
-    text += options.experts_from_seed ? "the Python files draw them from their seed, to the bit."
-                                      : "they are among the weights.";
+    text += model.has_transforms()      ? "they are Hadamard transforms with random signs and have no stored weights."
+            : options.experts_from_seed ? "the Python files draw them from their seed, to the bit."
+                                        : "they are among the weights.";
   }
   text += fmt::format("\n\nTrained on {} up to step {}.\n\n", plain(text_name(run.recipe.data.train)), run.step);
 

@@ -161,7 +161,7 @@ ExportResult export_hf(const ExportOptions& options) {
   std::vector<RunHistory> controls;
   for (const std::string& control : options.controls) controls.push_back(history_of(control, options.host.log));
 
-  ExportResult result{options.out, run.step, {}, 0, library && !options.experts_from_seed};
+  ExportResult result{options.out, run.step, {}, 0, library && !options.experts_from_seed && !model.has_transforms()};
   AtomicFolder out("--out", options.out, files_of_export);
   const NamedTensors tensors = exported_tensors(run, result.experts_stored);
   for (const auto& named : tensors) result.bytes += static_cast<double>(named.second.bytes());

@@ -23,6 +23,7 @@ struct LibrarySpec {
   // If set, only these experts are generated, with the same values as in the whole library. The hashes of parts add up
   // (modulo 2^64) to the hash of the whole.
   std::optional<Block> part{};
+  int transforms = 1;  // of each block, if the method is "hadamard" (experts/hadamard.h)
   Block wanted() const { return part.value_or(Block{0, experts}); }
 };
 
@@ -31,7 +32,7 @@ struct LayerLibrary {
   std::uint64_t hash = 0;  // hash of the float values before conversion, so equal on every device and precision
 };
 
-// Returns the names of the methods that generate a library (experts/methods.cc): the choices of some.init.
+// Returns the names of the methods that generate stored matrices (experts/methods.cc). some.init has more choices.
 std::vector<std::string> library_methods();
 
 // Generates the library of one layer on the context's device. Element j of a matrix of expert e comes from position

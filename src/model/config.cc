@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "experts/hadamard.h"
 #include "experts/library.h"
 #include "experts/library_file.h"
 #include "model/attention.h"
@@ -48,7 +49,7 @@ void check_config(const ModelConfig& config) {
               config.d_model, outside);
   CausalConv::check(config);
   if (config.ffn != Ffn::some) return;
-  const double library = 2.0 * config.layers * config.experts * d * config.d_ffn;
+  const double library = config.has_transforms() ? 0 : 2.0 * config.layers * config.experts * d * config.d_ffn;
   if (library > max_numbers)
     bad_input(
         Code::setting_out_of_range,
@@ -62,7 +63,7 @@ void check_config(const ModelConfig& config) {
     bad_input(Code::setting_out_of_range, "{} = {}: must not be more than some.experts = {}", "some.top_k",
               config.top_k, config.experts);
   }
-  const std::vector<std::string> methods = library_methods();
+  const std::vector<std::string> methods = seeded_libraries();
   if (std::find(methods.begin(), methods.end(), config.init) == methods.end() && !is_library_file(config.init))
     bad_input(Code::setting_out_of_range, "{} = \"{}\": must be one of {}, or file:PATH", "some.init", config.init,
               fmt::join(methods, ", "));

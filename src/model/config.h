@@ -37,6 +37,7 @@ struct ModelConfig {
   // [some]
   int experts = 64, d_ffn = 1024, top_k = 4;
   std::string init = "default";
+  int hadamard_transforms = 1;
   std::uint64_t library_seed = 0;
   ExpertTraining training = ExpertTraining::frozen;
   int lora_rank = 8;
@@ -68,6 +69,10 @@ struct ModelConfig {
   bool experts_have_output() const {
     return output_proj == OutputProj::none || output_proj == OutputProj::linear;
   }  // they have a w2
+  // The experts are transforms without stored matrices (experts/hadamard.h).
+  bool has_transforms() const {
+    return ffn == Ffn::some && use_library && init == "hadamard" && training != ExpertTraining::full;
+  }
   // How many tokens before its own a feed-forward block sees.
   int past() const { return std::max(ffn == Ffn::none ? 0 : conv, modulates() ? token_shift : 0); }
   int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }

@@ -1,9 +1,11 @@
 #include "model/operations.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "keys/key_store.h"
 #include "model/declaration.h"
+#include "ops/hadamard_experts.h"
 
 namespace some {
 
@@ -38,6 +40,15 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
     const double query = config.query_size();
     out.forward += 2 * tokens * query * config.experts * layers;  // scores against all keys
     out.backward += 2 * tokens * query * config.top_k * layers;   // only the chosen keys pass a gradient
+    if (config.has_transforms()) {
+      // Additions. The backward pass repeats the forward transforms and adds the transposed ones.
+      const HadamardSizes sizes{config.d_model, config.d_ffn, config.hadamard_transforms};
+      const double size = sizes.size(), matrices = config.experts_have_output() ? 2 : 1;
+      const double one = tokens * config.top_k * layers * sizes.blocks() * sizes.transforms * size * std::log2(size);
+      out.forward += matrices * one;
+      out.backward += (matrices + 1) * one;
+      out.experts += (2 * matrices + 1) * one;
+    }
   }
   return out;
 }
@@ -53,6 +64,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (parameter.kind == Parameter::Kind::library) out.library += count * c;
   });
   const bool has_some = config.ffn == Ffn::some;
+  const bool plan = !config.has_transforms() || config.training == ExpertTraining::lora;  // rows per routing slot
   const double matrices = config.experts_have_output() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
@@ -66,12 +78,13 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
     if (config.router == RouterKind::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
     if (config.input_proj) layer += c * d;  // what the experts see
-    layer += c * ((matrices > 0 ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;
-    if (config.modulates()) layer += c * f;  // the hidden layer
-    if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen)
+    layer += c * ((matrices > 0 && plan ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;
+    if (config.modulates()) layer += c * f;           // the hidden layer
+    if (config.modulates() && !plan) layer += c * f;  // the modulation
+    if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen && plan)
       layer += c * k * d;  // the experts' outputs
     if (config.output_proj != OutputProj::none) layer += c * d;
-    widest = c * (k * d + (bf16 ? 0 : 2 * k * d)) + 4 * query + c * config.router_hidden();
+    widest = (plan ? c * (k * d + (bf16 ? 0 : 2 * k * d)) : 0) + 4 * query + c * config.router_hidden();
     if (config.training == ExpertTraining::lora) {
       const double low = c * k * config.lora_rank * matrices;  // what the first factors make of each choice
       layer += low;
@@ -83,7 +96,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
       }
     }
     if (config.input_proj) widest += c * d;
-    if (config.modulates()) widest += c * (2 * f + (config.token_shift > 0 ? k * d : 0));
+    if (config.modulates()) widest += c * (2 * f + (config.token_shift > 0 && plan ? k * d : 0));
   } else if (config.ffn == Ffn::dense) {
     layer += c * (2 * config.dense_hidden() + d);
     widest = c * config.dense_hidden();

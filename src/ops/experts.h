@@ -4,6 +4,7 @@
 
 #include "kernels/gemm/dispatch_plan.h"
 #include "kernels/gemm/low_rank.h"
+#include "ops/hadamard_experts.h"
 #include "ops/linear.h"
 #include "runtime/op.h"
 #include "tensor/param.h"
@@ -20,6 +21,10 @@ struct ExpertWeights {
   Tensor w1;               // [E, f, d] compute
   Tensor w2;               // [E, d, f] compute; empty for output_proj = "features"
   LowRank low1{}, low2{};  // training = "lora": the corrections added to w1 and w2
+  // init = "hadamard": in place of w1 and w2, which are empty. The operations below accept this on the CPU, for
+  // low-rank corrections; without these use ops/hadamard.h, which needs no plan.
+  HadamardExperts hadamard{};
+  bool has_w2() const { return w2 || hadamard.has_w2; }
 };
 
 // Activations that the backward pass needs from the forward pass; rows in plan order, compute precision. `pre` is

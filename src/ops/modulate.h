@@ -20,7 +20,8 @@ struct Modulation {
   Routing routing;  // indices and gates, [T, k]
   Param gains;      // [E, f]
   double scale = 1;
-  bool additive = false;  // V is inside the GELU
+  bool additive = false;       // V is inside the GELU
+  HadamardExperts hadamard{};  // in place of w1 and plan in ops/hadamard.h
 };
 
 // Computes h: [T, f] compute. pre: [T*k, f] compute, in plan order: the experts' activations, kept for the backward

@@ -76,6 +76,11 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
     return make_error(Fault::input, Code::setting_conflict, "{} = {}: must be 1 without experts ({})",
                       "train.expert_ranks", together,
                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
+  if (model.has_transforms())
+    return make_error(Fault::input, Code::setting_conflict,
+                      "{} = {}: must be 1 with some.init = \"hadamard\", because such experts have no weights to share "
+                      "out; every rank computes all of them, and more ranks work with train.accumulate",
+                      "train.expert_ranks", together);
   if (together > model.experts)
     return make_error(Fault::input, Code::ranks_uneven,
                       "{} = {}: must not be more than some.experts = {}, of which every rank holds a part",

@@ -116,6 +116,7 @@ class Case {
   // Sets the frozen experts of a layer; trained experts are parameters.
   void set_library(const ModelConfig& config, Layer& layer, const std::string& prefix) const {
     if (layer.experts.w1.value) return;
+    if (config.has_transforms()) return layer.experts.make_library(*ctx_, layer.index);
     const std::int64_t d = config.d_model, experts = config.experts, hidden = config.d_ffn;
     const some::Block held = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
     const auto part = [&](const char* name, const Shape& shape) {

@@ -3,10 +3,13 @@
 
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "analysis/tiny_run.h"
 #include "core/files/files.h"
 #include "exchange/hf.h"
+#include "exchange/library_dense.h"
 #include "exchange/library_import.h"
 #include "expect_error.h"
 #include "half_file.h"
@@ -240,6 +243,89 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   has(error_in([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), Code::file_not_found, {"some.init", made.path});
   fs::copy(other, made.path);
   has(error_in([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), Code::checkpoint_mismatch, {});
+}
+
+// Losses and gradient norms of all steps, and the losses of evaluations.
+std::vector<double> numbers_of(const std::string& run) {
+  std::vector<double> out;
+  std::istringstream lines(read_file(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json one = nlohmann::json::parse(line);
+    for (const char* key : {"loss", "gradient_norm"}) {
+      if (one.contains(key)) out.push_back(one[key].get<double>());
+    }
+  }
+  return out;
+}
+
+// Largest relative difference.
+double apart(const std::vector<double>& a, const std::vector<double>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (std::size_t n = 0; n < std::min(a.size(), b.size()); ++n)
+    largest = std::max(largest, std::abs(a[n] - b[n]) / std::abs(a[n]));
+  return largest;
+}
+
+// Experts that are transforms, and the same experts as stored matrices.
+TEST_F(LibraryTest, WrittenOutTransformsTrainTheSame) {
+  const std::vector<std::string> small{"train.max_steps=3",     "data.train_documents=40", "data.valid_documents=6",
+                                       "data.vocab=320",        "train.device=cpu",        "train.warmup_steps=1",
+                                       "train.measure_every=1", "train.eval_every=1",      "some.init=hadamard"};
+  const auto train = [&](std::vector<std::string> settings, const std::string& name) {
+    settings.insert(settings.begin(), small.begin(), small.end());
+    start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", settings), folder_ / name, {});
+    return folder_ / name;
+  };
+  const std::vector<std::vector<std::string>> cases{
+      {"model.d_model=24", "some.d_ffn=20", "some.library_seed=3", "train.precision=f64"},
+      {"model.d_model=36", "some.d_ffn=130", "some.hadamard_transforms=2", "some.output_proj=linear", "seed=4"},
+      {"model.d_model=32", "some.d_ffn=48", "some.output_proj=features", "train.precision=f64"},
+      {"model.d_model=68", "some.d_ffn=50", "some.output_proj=modulated", "some.token_shift=3", "some.library_seed=11"},
+      {"model.d_model=20", "some.d_ffn=33", "some.output_proj=modulated", "some.hadamard_transforms=3",
+       "some.modulation=additive", "train.precision=f64"},
+      {"model.d_model=28", "some.d_ffn=40", "some.training=lora", "some.lora_rank=3"},
+      {"model.d_model=24", "some.d_ffn=30", "some.training=full", "some.library_seed=5"},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const std::string run = train(cases[i], fmt::format("transforms-{}", i));
+    const WrittenLibrary made = write_dense_library({run, folder_ / "dense", {}});
+    EXPECT_EQ(made.about.layers, 2);
+    EXPECT_EQ(made.about.experts, 8);
+    std::vector<std::string> settings = cases[i];
+    settings.push_back("some.init=file:" + made.path);
+    const std::vector<double> here = numbers_of(run), there = numbers_of(train(settings, fmt::format("dense-{}", i)));
+    ASSERT_GE(here.size(), 7u);
+    const bool wide = cases[i].back() == "train.precision=f64";
+    // The file rounds its numbers to single precision.
+    EXPECT_LT(apart(here, there), wide ? 1e-6 : 2e-5) << i;
+    // Another seed is another library.
+    settings.pop_back();
+    settings.emplace_back("some.library_seed=77");
+    EXPECT_GT(apart(here, numbers_of(train(settings, fmt::format("other-{}", i)))), 1e-4) << i;
+  }
+  const std::string dense = train({"model.ffn=dense", "some.init=default"}, "no-experts");
+  has(error_in([&] { write_dense_library({dense, folder_ / "dense", {}}); }), Code::export_unsupported, {dense});
+}
+
+// A checkpoint identifies its experts by their specification.
+TEST_F(LibraryTest, TransformsAreKnownByTheirSpecification) {
+  const std::string run = folder_ / "run";
+  start_run(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
+                        {"train.max_steps=2", "data.train_documents=40", "data.valid_documents=6", "data.vocab=320",
+                         "train.device=cpu", "train.warmup_steps=1", "some.init=hadamard"}),
+            run, {});
+  EXPECT_FALSE(open_run(run, {"latest", on_cpu, {}, {}}).model->layers()[0].experts.w1.compute);
+  const std::string path = run + "/config.toml", text = read_file(path);
+  for (const auto& [from, to] : {std::pair{"library_seed = 0", "library_seed = 1"},
+                                 std::pair{"hadamard_transforms = 1", "hadamard_transforms = 2"},
+                                 std::pair{"init = \"hadamard\"", "init = \"default\""}}) {
+    std::string changed = text;
+    ASSERT_NE(changed.find(from), std::string::npos) << from;
+    changed.replace(changed.find(from), std::string(from).size(), to);
+    write_file_atomic(path, changed);
+    has(error_in([&] { open_run(run, {"latest", on_cpu, {}, {}}); }), Code::checkpoint_mismatch, {});
+  }
 }
 
 }  // namespace

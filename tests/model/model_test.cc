@@ -80,6 +80,8 @@ INSTANTIATE_TEST_SUITE_P(
                 [](ModelConfig& c) {
                   c.training = ExpertTraining::lora, c.lora_rank = 2, c.output_proj = OutputProj::features;
                 }},
+        Variant{"hadamard_lora",
+                [](ModelConfig& c) { c.init = "hadamard", c.training = ExpertTraining::lora, c.lora_rank = 2; }},
         Variant{"wide_queries", [](ModelConfig& c) { c.query_dim = 13; }},
         Variant{"readin_full", [](ModelConfig& c) { c.input_proj = true, c.training = ExpertTraining::full; }},
         Variant{"everything",

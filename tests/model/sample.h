@@ -81,6 +81,16 @@ inline const std::vector<Variant> model_variants = {
      [](ModelConfig& c) {
        c.output_proj = OutputProj::modulated, c.training = ExpertTraining::full, c.token_shift = 2, c.conv = 1;
      }},
+    {"hadamard", [](ModelConfig& c) { c.init = "hadamard"; }},
+    {"hadamard_features",
+     [](ModelConfig& c) {
+       c.init = "hadamard", c.hadamard_transforms = 2, c.d_ffn = 20, c.output_proj = OutputProj::features,
+       c.input_proj = true;
+     }},
+    {"hadamard_listen",
+     [](ModelConfig& c) {
+       c.init = "hadamard", c.output_proj = OutputProj::modulated, c.token_shift = 3, c.norm = Norm::pre;
+     }},
     {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::hash; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
     {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},

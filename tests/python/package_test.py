@@ -97,6 +97,13 @@ class PackageTest(unittest.TestCase):
         tensors = self.run_.tensors()
         np.testing.assert_array_equal(tensors["layers.1.keys"], self.run_.keys(1))
 
+    def test_hadamard_experts_are_written_out(self):
+        some.train("tiny", "runs/transforms", {**SHORT, "some": {"decay_warmup": 1, "init": "hadamard"}})
+        w1, w2 = some.open("runs/transforms", threads=1).experts(0)
+        self.assertEqual((w1.shape, w2.shape), ((8, 48, 32), (8, 32, 48)))
+        np.testing.assert_allclose(np.abs(w1), 1 / np.sqrt(3 * 32), rtol=1e-6)
+        np.testing.assert_allclose(w1[0, :32] @ w1[0, :32].T, np.eye(32) / 3, atol=1e-6)
+
     def test_ten_lines_of_numpy(self):
         # How much of a text's probability the model gives to the right next token, by hand.
         run = some.open("runs/one", threads=1)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import hadamard
 import streams
 import tape
 
@@ -88,6 +89,8 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
 
     top_k and temperature replace those of the configuration; taking_part [T] says which positions the losses on
     routing look at (None: all)."""
+    if config.get("init") == "hadamard" and config.get("training", "frozen") != "full":
+        p = {**hadamard.matrices(config, layer), **p}
     out = Result()
     top_k = top_k or config["top_k"]
     out.query = queries(config, p, x, below)

@@ -96,7 +96,7 @@ def gradients_of_a_model(name):
 # A setting may act only together with these others, which the case changes as well.
 HELPERS = {"train_temp", "entropy_coefficient", "lora_rank", "seed", "library_seed", "router_mult", "dense_mult"}
 SHAPES = {"experts", "d_ffn", "top_k", "d_model", "layers", "query_dim", "windows", "slots", "steps", "router",
-          "output_proj", "input_proj", "ffn", "norm", "training", "temperature", "use_library", "conv"}
+          "output_proj", "input_proj", "ffn", "norm", "training", "temperature", "use_library", "conv", "init"}
 
 NOTHING_HAPPENS = {("keys-too-few-for-rebirth", "respawn_threshold")}  # fewer positions than dead keys: none is reborn
 

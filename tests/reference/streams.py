@@ -48,6 +48,11 @@ class Stream:
         blocks = philox(self.key, n // np.uint64(4), 0)
         return np.take_along_axis(blocks, (n % np.uint64(4)).astype(int)[..., None], -1)[..., 0]
 
+    def bits64(self, n):
+        """Number n, a whole number of 64 bits."""
+        block = philox(self.key, np.array([n // 2]), 0)[0]
+        return int(block[3 if n % 2 else 1]) << 32 | int(block[2 if n % 2 else 0])
+
     def uniform(self, n):
         """In [0, 1), with 24 random bits."""
         return (self.bits32(n) >> np.uint64(8)).astype(float) * 2.0**-24

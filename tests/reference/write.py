@@ -81,9 +81,11 @@ def layer_parameters(config, draw, prefix=""):
         del matrices["w2"]
     if not config.get("use_library", True):
         del matrices["w1"]
+    stored = config.get("init") != "hadamard" or config.get("training") == "full"
     for name, (out, inputs) in matrices.items():
         name = prefix + "experts." + name
-        p[name] = draw.weight(name, out, inputs, (experts,))
+        if stored:
+            p[name] = draw.weight(name, out, inputs, (experts,))
         if config.get("training") == "lora":
             rank = config["lora_rank"]
             p[name + ".lora_a"] = draw.weight(name + ".lora_a", rank, inputs, (experts,))
@@ -215,6 +217,13 @@ CASES = {
                                "tokens": 7},
     "layer-modulated-gains": {"output_proj": "modulated", "use_library": False},
     "layer-input-proj-conv": {"input_proj": True, "output_proj": "features", "conv": 2, "tokens": 6},
+    "layer-hadamard": {"init": "hadamard", "library_seed": 3},
+    "layer-hadamard-two": {"init": "hadamard", "hadamard_transforms": 2, "d_model": 10, "d_ffn": 21,
+                           "output_proj": "linear", "router": "mlp"},
+    "layer-hadamard-features": {"init": "hadamard", "output_proj": "features", "hadamard_transforms": 3, "d_ffn": 19},
+    "layer-hadamard-modulated": {"init": "hadamard", "output_proj": "modulated", "d_model": 10, "d_ffn": 18, "top_k": 3},
+    "layer-hadamard-token-shift": {"init": "hadamard", "output_proj": "modulated", "modulation": "additive",
+                                   "token_shift": 3, "conv": 1, "tokens": 7, "hadamard_transforms": 2},
     "keys-normalize": {},
     "keys-normalize-used": {"constraint": "normalize_used", "top_k": 3},
     "keys-clamp": {"constraint": "clamp", "beta_inertia": "max"},
@@ -278,6 +287,9 @@ CASES = {
                         "train_temp": 0.3, "query_dim": 4},
     "model-modulated-token-shift": {"output_proj": "modulated", "token_shift": 3, "modulation": "additive", "norm": "pre",
                                "count_pads": True, "training": "full"},
+    "model-hadamard": {"init": "hadamard", "library_seed": 4},
+    "model-hadamard-lora": {"init": "hadamard", "training": "lora", "lora_rank": 2, "hadamard_transforms": 2},
+    "model-hadamard-token-shift": {"init": "hadamard", "output_proj": "modulated", "token_shift": 3, "balance_rate": 0.05},
     "memory-roomy": {},
     "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "share": 0.05, "windows": 6},
     "memory-one-window": {"windows": 1, "slots": 3},

@@ -93,7 +93,7 @@ std::vector<Variant> variants_with_experts() {
   for (const Variant& one : model_variants) {
     ModelConfig config = small_config();
     one.change(config);
-    if (config.ffn == Ffn::some) out.push_back(one);
+    if (config.ffn == Ffn::some && !config.has_transforms()) out.push_back(one);
   }
   out.push_back({"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; }});
   out.push_back({"lora_features", [](ModelConfig& c) {
@@ -206,6 +206,8 @@ TEST(Spread, WhatCannotBeIsRefused) {
                            {key, "2", "this model.ffn"}));
   EXPECT_TRUE(is_bad_input(error(2, {"train.expert_ranks=2", "some.output_proj=modulated", "some.use_library=false"}),
                            Code::setting_conflict, {key, "2", "some.use_library = false"}));
+  EXPECT_TRUE(
+      is_bad_input(error(2, {"train.expert_ranks=2", "some.init=hadamard"}), Code::setting_conflict, {key, "2"}));
   EXPECT_TRUE(is_bad_input(error(4, {"train.expert_ranks=4", "some.experts=3", "some.top_k=2"}), Code::ranks_uneven,
                            {key, "4", "3"}));
 }

@@ -12,8 +12,10 @@
 #include "evaluation/evaluate.h"
 #include "evaluation/json.h"
 #include "exchange/recipe_json.h"
+#include "experts/hadamard.h"
 #include "inference/generate.h"
 #include "memory/memory_file.h"
+#include "model/library_spec.h"
 #include "runtime/machine.h"
 
 namespace some::python {
@@ -222,6 +224,12 @@ class Run {
       store(layer);
       return run_->model->layers()[static_cast<std::size_t>(layer)];
     });
+    if (own.experts.hadamard) {  // transforms without stored matrices
+      const ExpertWeights written =
+          with([&] { return write_out_hadamard(*run_->ctx, library_spec(run_->model->config()), layer); });
+      return py::make_tuple(to_array(written.w1),
+                            written.w2 ? py::object(to_array(written.w2)) : py::object(py::none()));
+    }
     const auto matrix = [](const Param& param) -> py::object {
       return param.compute ? py::object(to_array(param.compute)) : py::object(py::none());
     };
@@ -284,7 +292,8 @@ void add_run(py::module_& module) {
       .def("keys", &Run::keys, arg("layer"), "The keys of a layer, [experts, query size].")
       .def("usage", &Run::usage, arg("layer"), "How much each expert of a layer is used, [experts].")
       .def("experts", &Run::experts, arg("layer"),
-           "Returns the expert matrices (w1, w2) of a layer; None if the layer has none.")
+           "Returns the expert matrices (w1, w2) of a layer; None if the layer has none. Those of Hadamard experts are "
+           "written out.")
       .def("tensors", &Run::tensors, "Every parameter and key store by its name in checkpoints, as copies.");
   // `some.open` is an alias of the class.
   module.attr("open") = module.attr("Run");

@@ -6,6 +6,7 @@
 #include "cli/units.h"
 #include "core/error.h"
 #include "exchange/hf.h"
+#include "exchange/library_dense.h"
 #include "exchange/library_import.h"
 
 namespace some {
@@ -91,6 +92,14 @@ void import_library(LibraryFlags flags) {
              about.layers, about.experts, about.d_ffn, about.d_model);
 }
 
+void write_out_library(const DenseLibrary& options, bool json) {
+  const WrittenLibrary made = write_dense_library(options);
+  if (json) return print_json(library_json(made.path, made.about));
+  fmt::print("{}: {} layers of {} experts, {} units each, for a width of {}; from {}\n", made.path, made.about.layers,
+             made.about.experts, made.about.d_ffn, made.about.d_model, made.about.source);
+  fmt::print("use: some.init=file:{} with the other settings of {}\n", made.path, options.run);
+}
+
 void show_library(const LibraryFlags& flags) {
   const LibraryFile about = read_library_file(flags.file);
   if (flags.json) return print_json(library_json(flags.file, about));
@@ -114,6 +123,18 @@ void set_up_library_import(Command& command) {
   command.add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
   command.add_json(flags->json);
   command.callback([flags] { import_library(*flags); });
+}
+
+void set_up_library_dense(Command& command) {
+  auto flags = std::make_shared<DenseLibrary>();
+  auto json = std::make_shared<bool>(false);
+  command.add_option("RUN", flags->run, "run, by name (in runs) or folder")->run_folder()->required();
+  command.add_option("-o,--out", flags->folder, "folder; the file is named by its hash")->capture_default_str();
+  command.add_json(*json);
+  command.callback([flags, json] {
+    flags->host.log = terminal_log();
+    write_out_library(*flags, *json);
+  });
 }
 
 void set_up_library_show(Command& command) {
@@ -160,22 +181,30 @@ CommandSpec library_command() {
   return {
       .name = "library",
       .group = CommandGroup::other_programs,
-      .summary = "expert libraries from feed-forward blocks of other models",
-      .subcommands = {{
-                          .name = "import",
-                          .summary = "build a library from a model's blocks, for some.init = \"file:…\"",
-                          .examples = {{"train tiny model.ffn=dense --out runs/dense",
-                                        "a dense run, whose blocks become experts"},
-                                       {"library import runs/dense --d-ffn 16 -o libraries", ""}},
-                          .json = "the result",
-                          .set_up = set_up_library_import,
-                      },
-                      {
-                          .name = "show",
-                          .summary = "show the contents of a library",
-                          .json = "it",
-                          .set_up = set_up_library_show,
-                      }},
+      .summary = "expert libraries: from blocks of other models, or written out",
+      .subcommands =
+          {{
+               .name = "import",
+               .summary = "build a library from a model's blocks, for some.init = \"file:…\"",
+               .examples = {{"train tiny model.ffn=dense --out runs/dense", "a dense run, whose blocks become experts"},
+                            {"library import runs/dense --d-ffn 16 -o libraries", ""}},
+               .json = "the result",
+               .set_up = set_up_library_import,
+           },
+           {
+               .name = "dense",
+               .summary = "write the experts of a run out as matrices, for some.init = \"file:…\"",
+               .examples = {{"train tiny some.init=hadamard --out runs/transforms", ""},
+                            {"library dense runs/transforms -o libraries", "the same experts with stored weights"}},
+               .json = "the library",
+               .set_up = set_up_library_dense,
+           },
+           {
+               .name = "show",
+               .summary = "show the contents of a library",
+               .json = "it",
+               .set_up = set_up_library_show,
+           }},
   };
 }
 

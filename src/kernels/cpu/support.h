@@ -27,8 +27,9 @@ void with_precision(const Context& ctx, Body&& body) {
 
 // Scratch memory of the calling thread, 64-byte aligned and kept between calls. Each purpose within one piece of work
 // has its own slot. The contents are undefined, and the next request for the same slot may move them.
-constexpr int thread_buffer_slots = 5;
-constexpr int gemm_buffer_slot = 4;  // used by gemm_serial; its callers use the lower slots
+constexpr int thread_buffer_slots = 6;
+constexpr int gemm_buffer_slot = 4;      // used by gemm_serial; its callers use the lower slots
+constexpr int hadamard_buffer_slot = 5;  // signs of a transform (ops/cpu/hadamard_rows.h)
 void* thread_buffer_bytes(int slot, std::size_t bytes);
 
 template <typename T>

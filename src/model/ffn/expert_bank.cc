@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "experts/hadamard.h"
 #include "experts/library.h"
 #include "experts/library_file.h"
 #include "model/ffn/expert_parallel.h"
+#include "model/library_spec.h"
 
 namespace some {
 namespace {
@@ -37,20 +39,26 @@ void ExpertBank::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::training_stage;
   list.integer("top_k", &ModelConfig::top_k, 1, 4096, "Active experts per token (top-k routing); at most `experts`.");
   list.role = SettingRole::model;
-  std::vector<std::string> methods = library_methods();
-  methods.push_back("file:PATH");
+  std::vector<std::string> methods = seeded_libraries();
+  methods.emplace_back("file:PATH");
   list.choice("init", &ModelConfig::init, methods,
-              "Distribution of the expert library; file:PATH loads blocks of other models, from 'some library import'.")
+              "Distribution of the expert library; hadamard = transforms with random signs, without stored weights; "
+              "file:PATH loads blocks of other models, from 'some library import'.")
       .accepts = [](const std::string& name) {
-    const std::vector<std::string> drawn = library_methods();
+    const std::vector<std::string> drawn = seeded_libraries();
     return is_library_file(name) || std::find(drawn.begin(), drawn.end(), name) != drawn.end();
   };
+  list.integer("hadamard_transforms", &ModelConfig::hadamard_transforms, 1, 3,
+               "Transforms per block of an expert's matrices if init = \"hadamard\".");
   list.integer("library_seed", &ModelConfig::library_seed, 0, unlimited,
                "Seed of the expert library; equal seeds give equal experts in every run.");
   for (const auto& part : expert_parts()) part->settings(list);
 }
 
 void ExpertBank::check(const ModelConfig& config) {
+  if (config.hadamard_transforms < 1 || config.hadamard_transforms > 3)
+    bad_input(Code::setting_out_of_range, "{} = {}: must be an integer from 1 to 3", "some.hadamard_transforms",
+              config.hadamard_transforms);
   for (const ExpertPart* part : active_parts(config)) part->check(config);
 }
 
@@ -59,13 +67,22 @@ void ExpertBank::declare(Declaration& declare) {
 }
 
 void ExpertBank::make_library(Context& ctx, int layer) {
-  LibrarySpec spec{config_->library_seed, config_->init,  config_->experts,
-                   config_->d_model,      config_->d_ffn, config_->experts_have_output()};
+  LibrarySpec spec = library_spec(*config_);
+  // A GPU has no kernels for low-rank corrections of transforms: there the matrices are written out below.
+  if (config_->has_transforms() && (ctx.device.is_cpu() || config_->training != ExpertTraining::lora)) {
+    hadamard = make_hadamard_experts(ctx, spec, layer);
+    library_hash = hadamard_hash(spec, layer);
+    return;
+  }
   const Group& holders = ctx.expert_group;
   // Experts that are trained are complete on every rank, so that they are written and summed as always.
   if (local && config_->training != ExpertTraining::full) spec.part = *local;
-  LayerLibrary library =
-      is_library_file(spec.method) ? load_layer_library(ctx, spec, layer) : make_layer_library(ctx, spec, layer);
+  LayerLibrary library;
+  if (spec.method == hadamard_method)
+    library = {write_out_hadamard(ctx, spec, layer), hadamard_hash(spec, layer)};
+  else
+    library =
+        is_library_file(spec.method) ? load_layer_library(ctx, spec, layer) : make_layer_library(ctx, spec, layer);
   library_hash = library.hash;
   if (spec.part) {
     const std::vector<std::int64_t> mine(static_cast<std::size_t>(holders.size()),
@@ -73,11 +90,17 @@ void ExpertBank::make_library(Context& ctx, int layer) {
     library_hash = 0;
     for (const std::int64_t part : holders.all_to_all(mine)) library_hash += static_cast<std::uint64_t>(part);
   }
+  // Matrices that were written out are float32 on the CPU.
+  const auto placed = [&](const Tensor& drawn) {
+    const Tensor typed = drawn.dtype() == ctx.compute ? drawn : drawn.to(ctx.compute);
+    return typed.device().is_cpu() && !ctx.device.is_cpu() ? typed.to(ctx.device) : typed;
+  };
   const auto give = [&](const Tensor& drawn, Param& matrix) {
+    if (!drawn) return;
     if (matrix.value)
       matrix.value.copy_from(drawn.to(ctx.master));  // an expert that learns starts from the library
     else
-      matrix.compute = drawn;
+      matrix.compute = placed(drawn);
   };
   give(library.weights.w1, w1);
   give(library.weights.w2, w2);

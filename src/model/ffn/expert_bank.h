@@ -34,6 +34,7 @@ class ExpertBank {
   // only if the experts have a second matrix.
   Param w1, w2;
   Param lora_w1_a, lora_w1_b, lora_w2_a, lora_w2_b;  // training = "lora"
+  HadamardExperts hadamard;                          // some.init = "hadamard", unless trained: no w1 and w2
   std::uint64_t library_hash = 0;                    // of all experts
   std::optional<Block> local;                        // the experts that this rank computes with; nothing: all
 

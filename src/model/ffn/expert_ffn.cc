@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "ops/experts.h"
+#include "ops/hadamard.h"
 
 namespace some {
 
@@ -35,12 +36,14 @@ void ExpertFfn::mix(Context& ctx, const Pass& pass, Tape& tape) const {
                             tape.mixed);
     return;
   }
+  tape.mixed = ctx.scratch({tokens, weights.has_w2() ? d : f});
+  if (without_plan(weights))
+    return hadamard_experts_forward(ctx, tape.seen, weights.hadamard, routing.indices, routing.gates, tape.mixed);
   const std::int64_t choices = tokens * pass.settings.top_k;
   tape.choices.pre = ctx.scratch({choices, f});
   if (keeps_outputs(ctx, pass, weights)) tape.choices.outputs = ctx.scratch({choices, d});
   if (weights.low1) tape.choices.low1 = ctx.scratch({choices, weights.low1.rank()});
   if (weights.low2) tape.choices.low2 = ctx.scratch({choices, weights.low2.rank()});
-  tape.mixed = ctx.scratch({tokens, weights.w2 ? d : f});
   experts_forward(ctx, tape.seen, weights, tape.plan, routing.gates, tape.choices, tape.mixed);
 }
 
@@ -50,6 +53,9 @@ void ExpertFfn::mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGrad
   if (parallel(ctx)) {
     expert_parallel_backward(ctx, gradients.dmixed, tape.weights, tape.parallel, gradients.dseen, into, router.dgates,
                              gradients.grads);
+  } else if (without_plan(tape.weights)) {
+    hadamard_experts_backward(ctx, {gradients.dmixed, tape.seen, tape.weights.hadamard, tape.router.routing.indices,
+                                    tape.router.routing.gates, gradients.dseen, into, router.dgates, &router});
   } else {
     experts_backward(ctx, {gradients.dmixed, tape.seen, tape.weights, tape.plan, tape.router.routing.gates,
                            tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router});

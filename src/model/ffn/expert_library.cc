@@ -15,11 +15,13 @@ class Library : public ExpertPart {
   bool learns(const ModelConfig& config) const override { return config.training == ExpertTraining::full; }
 
   void declare(const ModelConfig& config, ExpertBank& bank, Declaration& declare) const override {
+    if (config.has_transforms()) return;
     if (config.use_library) declare.library(bank.w1, "w1", config.d_ffn, config.d_model);
     if (config.experts_have_output()) declare.library(bank.w2, "w2", config.d_model, config.d_ffn);
   }
   void weights(const ExpertBank& bank, ExpertWeights& weights) const override {
     weights = {bank.local_rows(bank.w1.compute), bank.local_rows(bank.w2.compute)};
+    weights.hadamard = bank.hadamard;
   }
   // Frozen matrices have no room for a gradient.
   void gradients(const ExpertBank& bank, ExpertGrads& grads) const override {

@@ -45,7 +45,7 @@ struct ExpertParallelTape {
 
 // Whether the layers' experts are divided among ranks.
 inline bool uses_expert_parallelism(const Context& ctx, const ModelConfig& config) {
-  return !ctx.expert_group.alone() && config.ffn == Ffn::some && config.use_library;
+  return !ctx.expert_group.alone() && config.ffn == Ffn::some && config.use_library && !config.has_transforms();
 }
 
 // Sends the choices to the ranks that have their experts. past: as in ops/modulate.h.

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "ops/elementwise.h"
+#include "ops/hadamard.h"
 #include "ops/linear.h"
 
 namespace some {
@@ -77,6 +78,12 @@ void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) co
   modulation.gains = gains_;
   modulation.scale = config_->modulation_scale;
   modulation.additive = config_->modulation == ModulationPlace::additive;
+  if (config_->has_transforms()) {
+    modulation.hadamard = tape.weights.hadamard;
+    if (pass.training && hadamard_keeps_modulation(ctx)) tape.modulated = ctx.scratch({tokens, f});
+    tape.mixed = ctx.scratch({tokens, f});
+    return hadamard_modulate_forward(ctx, modulation, tape.modulated, tape.mixed);
+  }
   if (config_->use_library) tape.choices.pre = ctx.scratch({tokens * pass.settings.top_k, f});
   if (parallel(ctx))
     expert_parallel_modulation_forward(ctx, modulation, tape.weights.w1, parallel_keeps(ctx, pass, tape.weights),
@@ -90,8 +97,12 @@ void ModulatedFfn::mix_backward(Context& ctx, const Pass& pass, RoutedFfn::Tape&
   Tensor& dseen = gradients.dseen;
   if (input_proj_) fill(ctx, 0, dseen);
   Tensor dhidden = ctx.scratch(gradients.dmixed.shape());
-  modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, gradients.router.dgates,
-                    gradients.grads);
+  if (config_->has_transforms())
+    hadamard_modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.modulated, dhidden, dseen,
+                               gradients.router.dgates);
+  else
+    modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, gradients.router.dgates,
+                      gradients.grads);
   if (parallel(ctx))
     expert_parallel_modulation_backward(ctx, tape.modulation, tape.weights.w1, tape.choices.pre, tape.parallel, dseen,
                                         gradients.grads);

@@ -57,9 +57,9 @@ std::unique_ptr<FeedForward::Tape> RoutedFfn::forward(Context& ctx, const Pass& 
   // spec 3.5: the experts
   const Routing& routing = tape->router.routing;
   if (parallel(ctx)) tape->parallel = expert_parallel_dispatch(ctx, *config_, routing, pass.past);
-  if (!parallel(ctx) || config_->modulates())
-    tape->plan = make_dispatch(ctx, routing.indices, config_->experts, routing.counts);
   tape->weights = experts_.weights();
+  if (!without_plan(tape->weights) && (!parallel(ctx) || config_->modulates()))
+    tape->plan = make_dispatch(ctx, routing.indices, config_->experts, routing.counts);
   mix(ctx, pass, *tape);
   // spec 3.6: the output projection
   if (output_proj_) {

@@ -58,6 +58,8 @@ class RoutedFfn : public FeedForward {
                                   ExpertGrads* grads) const = 0;
 
   bool parallel(const Context& ctx) const { return uses_expert_parallelism(ctx, *config_); }
+  // Transforms are applied token by token; only low-rank corrections need the routing slots sorted by expert.
+  static bool without_plan(const ExpertWeights& weights) { return weights.hadamard && !weights.low1; }
   bool keeps_outputs(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
   ExpertParallelKeeps parallel_keeps(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
   // Whether the router's first layer and the input projection read the same, so that their GEMMs are computed together.

@@ -6,6 +6,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/support.h"
+#include "ops/cpu/hadamard_rows.h"
 #include "ops/cpu/low_rank.h"
 #include "ops/elementwise.h"
 
@@ -47,10 +48,68 @@ void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int6
   }
 }
 
+// The matrices of the experts: stored ones, or transforms (ops/hadamard_experts.h). Results are overwritten.
+template <typename T>
+class Matrices {
+ public:
+  explicit Matrices(const ExpertWeights& weights)
+      : hadamard_(weights.hadamard),
+        first_(hadamard_.sizes, hadamard_.signs1()),
+        second_(hadamard_.sizes, hadamard_.signs2()),
+        d_(hadamard_ ? hadamard_.sizes.d : weights.w1.dim(2)),
+        f_(hadamard_ ? hadamard_.sizes.f : weights.w1.dim(1)),
+        has_w2_(weights.has_w2()) {
+    if (hadamard_) return;
+    w1_ = weights.w1.data<T>();
+    w2_ = weights.w2 ? weights.w2.data<T>() : nullptr;
+  }
+  std::int64_t f() const { return f_; }
+  bool has_w2() const { return has_w2_; }
+
+  // x: [rows, d]; hidden: [rows, f].
+  void hidden(std::int64_t e, std::int64_t rows, const T* x, T* hidden) const {
+    if (hadamard_)
+      first_.forward_rows(e, rows, factor1(), x, hidden);
+    else
+      gemm_serial(Product<T>{false, true, rows, f_, d_, T(1), x, d_, w1_ + e * f_ * d_, d_, T(0), hidden, f_});
+  }
+  void hidden_backward(std::int64_t e, std::int64_t rows, const T* dhidden, T* dx) const {
+    if (hadamard_)
+      first_.transposed_rows(e, rows, factor1(), dhidden, dx);
+    else
+      gemm_serial(Product<T>{false, false, rows, d_, f_, T(1), dhidden, f_, w1_ + e * f_ * d_, d_, T(0), dx, d_});
+  }
+  // activations: [rows, f]; y: [rows, d].
+  void output(std::int64_t e, std::int64_t rows, const T* activations, T* y) const {
+    if (hadamard_)
+      second_.transposed_rows(e, rows, factor2(), activations, y);
+    else
+      gemm_serial(Product<T>{false, true, rows, d_, f_, T(1), activations, f_, w2_ + e * d_ * f_, f_, T(0), y, d_});
+  }
+  void output_backward(std::int64_t e, std::int64_t rows, const T* dy, T* dactivations) const {
+    if (hadamard_)
+      second_.forward_rows(e, rows, factor2(), dy, dactivations);
+    else
+      gemm_serial(Product<T>{false, false, rows, f_, d_, T(1), dy, d_, w2_ + e * d_ * f_, f_, T(0), dactivations, f_});
+  }
+
+ private:
+  T factor1() const { return static_cast<T>(hadamard_.sizes.scale1()); }
+  T factor2() const { return static_cast<T>(hadamard_.sizes.scale2()); }
+
+  HadamardExperts hadamard_;
+  HadamardRows<T> first_, second_;
+  std::int64_t d_, f_;
+  bool has_w2_;
+  const T* w1_ = nullptr;
+  const T* w2_ = nullptr;
+};
+
 template <typename T>
 void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
              ExpertTape& tape, Tensor& y) {
-  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
+  const Matrices<T> matrices(weights);
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = matrices.f(), k = gates.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
   const T* gate = gates.data<T>();
@@ -59,20 +118,18 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
   const Correction<T> first(weights.low1, tape.low1), second(weights.low2, tape.low2);
   ArenaScope scope(*ctx.arena);
   T* answers =
-      weights.w2 ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // per routing slot, in plan order
+      matrices.has_w2() ? ctx.scratch({tokens * k, d}).template data<T>() : nullptr;  // per routing slot, in plan order
   for_each_block(ctx, make_blocks(plan), [&](const Block& block) {
     const std::int64_t rows = block.end - block.begin;
     T* input = thread_buffer<T>(0, rows * d);
     gather(x.data<T>(), d, order, k, block, input);
     T* before = hidden + block.begin * f;
-    gemm_serial(Product<T>{false, true, rows, f, d, T(1), input, d, weights.w1.data<T>() + block.expert * f * d, d,
-                           T(0), before, f});
+    matrices.hidden(block.expert, rows, input, before);
     first.forward(block.expert, block.begin, rows, input, before);
     if (answers == nullptr) return;
     T* after = thread_buffer<T>(1, rows * f);
     gelu(before, after, rows * f);
-    gemm_serial(Product<T>{false, true, rows, d, f, T(1), after, f, weights.w2.data<T>() + block.expert * d * f, f,
-                           T(0), answers + block.begin * d, d});
+    matrices.output(block.expert, rows, after, answers + block.begin * d);
     second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
   });
   // Each token sums the outputs of its own experts, best first: no two pieces of work add to the same number.
@@ -127,7 +184,8 @@ void add_corrections(Context& ctx, const DispatchPlan& plan, const std::vector<B
 template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
               const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
-  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = weights.w1.dim(1), k = gates.dim(1);
+  const Matrices<T> matrices(weights);
+  const std::int64_t tokens = x.dim(0), d = x.dim(1), f = matrices.f(), k = gates.dim(1);
   const std::int64_t choices = tokens * k, dy_width = dy.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
@@ -150,10 +208,9 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
     T* gradient = thread_buffer<T>(1, rows * f);
     T* answer = w2_learns ? answers + block.begin * d : thread_buffer<T>(0, rows * d);
     T* pulled = thread_buffer<T>(3, rows * std::max(first.rank(), second.rank()));
-    if (weights.w2) {
+    if (matrices.has_w2()) {
       gather(dy.data<T>(), d, order, k, block, answer);
-      gemm_serial(Product<T>{false, false, rows, f, d, T(1), answer, d, weights.w2.data<T>() + block.expert * d * f, f,
-                             T(0), gradient, f});
+      matrices.output_backward(block.expert, rows, answer, gradient);
       second.backward(block.expert, rows, answer, pulled, gradient);
     } else {
       gather(dy.data<T>(), dy_width, order, k, block, gradient);
@@ -171,8 +228,7 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
     second.weigh(block.begin, rows, order, gate);
     second.sum_block(block.number, block.begin, rows, activation, answer, pulled);
     T* share = shares + block.begin * d;
-    gemm_serial(Product<T>{false, false, rows, d, f, T(1), gradient, f, weights.w1.data<T>() + block.expert * f * d, d,
-                           T(0), share, d});
+    matrices.hidden_backward(block.expert, rows, gradient, share);
     if (w1_learns) gather(x.data<T>(), d, order, k, block, inputs + block.begin * d);
     if (first) {
       first.backward(block.expert, rows, gradient, pulled, share);

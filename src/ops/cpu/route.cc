@@ -124,7 +124,9 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor*
   std::int32_t* indices = routing.indices.data<std::int32_t>();
   T* scores = routing.scores.data<T>();
   T* gates = routing.gates.data<T>();
-  parallel_chunks(*ctx.threads, rows, 256, [&](std::int64_t begin, std::int64_t end) {
+  // Rows scored at a time: their scores stay below 64 MiB however many experts there are.
+  const std::int64_t grain = experts <= 65536 ? 256 : std::max<std::int64_t>(16, (std::int64_t{1} << 24) / experts);
+  parallel_chunks(*ctx.threads, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     T* all = nullptr;
     if (!choice_given) {
       all = thread_buffer<T>(0, (end - begin) * experts);
