@@ -1,4 +1,4 @@
-// What a study of guilds found, over all layers, in a few sentences.
+// Summarizes a study of guilds over all layers in a few sentences.
 #include <algorithm>
 #include <cmath>
 #include <map>

@@ -25,7 +25,7 @@ std::string settings_in_short(const Recipe& recipe) {
   std::string out = fmt::format("{} layers of {}, {} heads, rows of {} tokens; ", model.layers, model.d_model,
                                 model.heads, model.seq_len);
   if (model.ffn == Ffn::some) {
-    out += fmt::format("{} experts of {}, {} a token, {} initialisation, {} router; alpha {}, beta {}, delta {}{}; ",
+    out += fmt::format("{} experts of {}, top-k {}, {} initialization, {} router; alpha {}, beta {}, delta {}{}; ",
                        model.experts, model.d_ffn, model.top_k, model.init,
                        model.router == RouterKind::mlp ? "mlp" : "linear",
                        model.keys.use_alpha ? fmt::to_string(model.keys.alpha) : "off",
@@ -98,7 +98,7 @@ void add_honest_numbers(Document& document, const RunGroup& group) {
   }
   if (experts) {
     const std::string layer = fmt::format("layer {}", run.middle);
-    for (const char* name : {"Gini", "experts in effect", "gate entropy", "keys moved (mean)", "(most)"})
+    for (const char* name : {"Gini", "effective experts", "gate entropy", "keys moved (mean)", "(most)"})
       table.columns.push_back({name, layer, true});
   }
   for (std::size_t i = 0; i < run.evaluations.size(); ++i) {
@@ -291,9 +291,9 @@ bool add_key_charts(Document& document, const RunGroup& group, Threads& threads)
   if (positions.size() < 2 || positions.back().keys.count < 3) return true;
   const LayerPoint& layer = run.last()->layers.at(run.middle);
   document.chart(key_map_chart(
-      threads, group.id() + "-keys", fmt::format("Keys of layer {} and their way", middle),
-      fmt::format("A circle is a key, the larger and darker the more its expert is used; the line leads back to where "
-                  "it was drawn. Keys moved by {:.3f} on average, {:.3f} at most.",
+      threads, group.id() + "-keys", fmt::format("Keys of layer {} and their path", middle),
+      fmt::format("One circle per key, larger and darker for more used experts; the line leads back to its initial "
+                  "place. Keys moved by {:.3f} on average, {:.3f} at most.",
                   layer.moved_mean, layer.moved_most),
       positions, positions.back().usage));
   return true;

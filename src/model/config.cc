@@ -77,7 +77,7 @@ std::string model_sizes(const ModelConfig& model) {
   const std::string backbone = fmt::format("{} layers of {}", model.layers, model.d_model);
   switch (model.ffn) {
     case Ffn::some:
-      return fmt::format("{}, {} experts of {}, {} a token", backbone, model.experts, model.d_ffn, model.top_k);
+      return fmt::format("{}, {} experts of {}, top-k {}", backbone, model.experts, model.d_ffn, model.top_k);
     case Ffn::dense: return fmt::format("{}, dense blocks of {}", backbone, model.dense_hidden());
     case Ffn::none: return backbone + ", no feed-forward block";
   }

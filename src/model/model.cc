@@ -30,12 +30,12 @@ const ModelConfig& checked(const ModelConfig& config) {
 }  // namespace
 
 // spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; after a norm,
-// post-norm goes on with the normed tensor in both roles, pre-norm keeps the sum as the residual.
+// post-norm continues with the normed tensor in both roles, pre-norm keeps the sum as the residual.
 struct Model::Stream {
   Tensor residual, input;
 };
 
-// What one layer computes.
+// Tapes of one layer.
 struct Model::LayerTape {
   Attention::Tape attention;
   LayerNorm::Tape norm1;  // after the attention

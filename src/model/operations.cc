@@ -68,7 +68,7 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   const double matrices = config.experts_have_output() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
-  // One layer's kept results, a token (names as in the tapes of the blocks).
+  // Results kept per layer and token (names as in the tapes of the blocks).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
                  + 4 * config.heads              // lse
                  + c * (2 * d + 2 * d) + 4 * 4;  // two norms: sum, y, mean, rstd

@@ -1,6 +1,5 @@
-// How many floating-point operations a batch needs (multiply and add counted separately), the honest basis of every
-// rate: frozen experts have no weight gradient, causal attention only its lower triangle, and work that a fast backward
-// pass repeats is not counted.
+// FLOPs of a batch (multiply and add counted separately), the basis of every rate. Frozen experts have no weight
+// gradient, causal attention counts only its lower triangle, and recomputation in the backward pass is not counted.
 #pragma once
 
 #include <cstdint>

@@ -85,15 +85,31 @@ constexpr std::array names = {
     CommonName{"val_split", "data.valid_share"},
 };
 
-}  // namespace
-
-std::string setting_commonly_called(std::string_view name) {
+// "--Batch-Size" or "train.batch_size" -> "batch_size".
+std::string plain_name(std::string_view name) {
   std::string plain(name.substr(std::min(name.find_first_not_of('-'), name.size())));
   plain.erase(0, plain.rfind('.') + 1);
   std::transform(plain.begin(), plain.end(), plain.begin(),
                  [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::tolower(c)); });
+  return plain;
+}
+
+}  // namespace
+
+std::string setting_commonly_called(std::string_view name) {
+  const std::string plain = plain_name(name);
   for (const CommonName& one : names) {
     if (one.name == plain) return std::string(one.setting);
+  }
+  return "";
+}
+
+std::string instead_of_unsupported(std::string_view name) {
+  const std::string plain = plain_name(name);
+  for (const std::string_view one :
+       {"dropout", "attn_dropout", "attention_dropout", "hidden_dropout", "resid_dropout"}) {
+    if (plain == one)
+      return "dropout is not supported; train.weight_decay, fewer train.epochs and train.patience limit overfitting";
   }
   return "";
 }

@@ -11,4 +11,7 @@ namespace some {
 // none. Case, leading dashes, '-' for '_', and a table in front ("train.batch_size") are ignored.
 std::string setting_commonly_called(std::string_view name);
 
+// Returns what to use instead of a common setting that does not exist here, "dropout"; "" for other names.
+std::string instead_of_unsupported(std::string_view name);
+
 }  // namespace some

@@ -360,6 +360,8 @@ class Reader {
     }
     std::string meant = misspelled_name(name, names);
     if (const std::string setting = setting_commonly_called(name); !setting.empty()) meant = setting;
+    if (const std::string advice = instead_of_unsupported(name); !advice.empty())
+      bad_input(Code::setting_unknown, "{}: unknown key {}; {}", place, name, advice);
     if (meant.empty())
       bad_input(Code::setting_unknown, "{}: unknown key {}; recipes/default.toml has every key", place, name);
     bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, meant);

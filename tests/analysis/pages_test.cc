@@ -81,7 +81,7 @@ TEST_F(Pages, Adapt) {
   const AdaptReport report = adapt_run(run, options);
   const std::string gini = fmt::format("{:.3f}", report.layers[0].usage_after.gini);
   open_in_browser(*folder, "adapt", adapt_page(report, run),
-                  {{"texts", {harm, "builtin:recipes", "guessing all"}},
+                  {{"texts", {harm, "builtin:recipes", "uniform guessing"}},
                    {"cells", {{{"table", "layers"}, {"row", 0}, {"column", 4}, {"text", gini}}}},
                    {"charts",
                     {{"loss", {{"selector", "svg path[fill='none']"}, {"least", 2}}},

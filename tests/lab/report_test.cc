@@ -160,7 +160,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "| seconds a step | 2 | 0.5 |"));
   EXPECT_TRUE(holds(report.markdown, "| device | A100, as reported | cpu |"));
   EXPECT_TRUE(holds(report.markdown, "| working memory, MiB | – | 1,229 |"));
-  EXPECT_TRUE(holds(report.markdown, "2 layers of 16, 2 heads, rows of 32 tokens; 8 experts of 16, 1 a token"));
+  EXPECT_TRUE(holds(report.markdown, "2 layers of 16, 2 heads, rows of 32 tokens; 8 experts of 16, top-k 1"));
   EXPECT_TRUE(holds(report.markdown, "the perplexity of told is 2.72 with padding and 7.39 over text"));
   // Checkpoints and key positions may have been removed: the run is still done, and missing parts are reported.
   EXPECT_TRUE(holds(report.markdown, "| done | 0.0"));
@@ -207,10 +207,9 @@ TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
             "of some runs.**"))
       << report.markdown;
   // Its sizes differ from the recipe of that name: the title shows the actual ones.
-  EXPECT_TRUE(
-      holds(report.markdown,
-            "| [control-dense-4x](#run-control-dense-4x) | control-dense-4x: 2 layers of 16, 8 experts of 16, 1 "
-            "a token | control | 1 | 1.6000 | -0.4500 |"))
+  EXPECT_TRUE(holds(report.markdown,
+                    "| [control-dense-4x](#run-control-dense-4x) | control-dense-4x: 2 layers of 16, 8 experts of 16, "
+                    "top-k 1 | control | 1 | 1.6000 | -0.4500 |"))
       << report.markdown;
   // Words between backticks in the index are code in both formats.
   told("a1", 0, {});
@@ -287,7 +286,7 @@ TEST_F(LabReport, ScaledRunsAreNoReplay) {
   EXPECT_TRUE(holds(report.markdown, "Scaled by 0.5"));
   EXPECT_TRUE(holds(report.markdown, "| 2 | _1.6000_ | 1.5000 | _0.9000_ | 1.0000 |")) << "pale: not to be compared";
   EXPECT_TRUE(holds(report.html, "<span class=\"pale\">1.6000</span>"));
-  EXPECT_TRUE(holds(report.markdown, "told scaled by 0.5: 2 layers of 8, 8 experts of 16, 1 a token"));
+  EXPECT_TRUE(holds(report.markdown, "told scaled by 0.5: 2 layers of 8, 8 experts of 16, top-k 1"));
   EXPECT_TRUE(holds(report.markdown, "**Published numbers in pale italics**"));
   EXPECT_FALSE(holds(report.markdown, "+0.1000"));
   EXPECT_FALSE(holds(report.html, "published, middle layer")) << "usage of another number of experts";

@@ -27,5 +27,11 @@ TEST(CommonNames, AppearInTheErrorOfAnUnknownSetting) {
                "train.learning_rate", "train.lr");
 }
 
+TEST(CommonNames, WhatIsNotSupportedHasAdvice) {
+  for (const char* name : {"dropout", "model.dropout", "--attention-dropout"})
+    EXPECT_NE(instead_of_unsupported(name).find("train.weight_decay"), std::string::npos) << name;
+  for (const char* name : {"", "lr", "drop"}) EXPECT_EQ(instead_of_unsupported(name), "") << name;
+}
+
 }  // namespace
 }  // namespace some

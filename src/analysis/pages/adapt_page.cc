@@ -76,8 +76,8 @@ Table layers_table(const AdaptReport& report) {
                {"most", "keys moved", true},
                {"before", "Gini", true},
                {"after", "Gini", true},
-               {"before", "experts in effect", true},
-               {"after", "experts in effect", true},
+               {"before", "effective experts", true},
+               {"after", "effective experts", true},
                {"births", "", true},
                {"deaths", "", true}},
               {}};
@@ -91,8 +91,10 @@ Table layers_table(const AdaptReport& report) {
   return table;
 }
 
-// Formats a gain: "gained 0.0123", "lost 0.0004".
-std::string gain_text(double gain) { return fmt::format("{} {:.4f}", gain >= 0 ? "gained" : "lost", std::abs(gain)); }
+// Formats a gain: "improve the loss by 0.0123".
+std::string gain_text(double gain) {
+  return fmt::format("{} {:.4f}", gain >= 0 ? "improve the loss by" : "increase the loss by", std::abs(gain));
+}
 
 }  // namespace
 
@@ -100,23 +102,23 @@ std::string adapt_page(const AdaptReport& report, const OpenedRun& run) {
   const bool learnt = report.active.has_value();
   Header header = run_header("Adaptation", run);
   header.title = fmt::format("{} at step {} reads {}", run_name(run), report.from_step, report.data);
-  header.facts.emplace_back("stream", fmt::format("{} tokens of {} stories", report.tokens, report.documents));
+  header.facts.emplace_back("stream", fmt::format("{} tokens of {} documents", report.tokens, report.documents));
   header.facts.emplace_back("keys",
                             learnt ? fmt::format("move by {}, {} updates", report.rules, report.updates) : "frozen");
   Document document(std::move(header));
   if (learnt) {
     document.paragraph(
-        Text("Against the frozen twin the learning keys ")
+        Text("Compared with the frozen control, the learning keys ")
             .strong(gain_text(report.gain_on_stream()))
             .add(" nats/token over the stream; on the held-out part of the new text they ")
             .strong(gain_text(report.gain_on_new()))
-            .add(fmt::format(", and on the original text they {} {:.4f}.", report.forgotten() > 0 ? "forgot" : "gained",
-                             std::abs(report.forgotten()))));
+            .add(fmt::format(", and on the original text they {} {:.4f}.",
+                             report.forgotten() > 0 ? "forget" : "improve it by", std::abs(report.forgotten()))));
   } else {
     document.paragraph("The keys are frozen: only the frozen control was run.");
   }
   document.paragraph(fmt::format(
-      "For comparison: guessing all {} tokens alike would cost {:.4f} nats. The frozen twin reads the stream at {}{}.",
+      "For comparison: uniform guessing over {} tokens gives {:.4f} nats. The frozen control has {} on the stream{}.",
       run.tokenizer.vocab_size(), std::log(static_cast<double>(run.tokenizer.vocab_size())), loss_text(report.frozen),
       learnt ? ", the learning keys at " + loss_text(*report.active) : std::string()));
   add_curves(document, merge_windows(report, max_points), learnt);

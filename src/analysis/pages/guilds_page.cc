@@ -98,16 +98,17 @@ Chart class_chart(const GuildReport& report, const GuildLayer& layer) {
     }
     classes.push_back(name);
   }
-  return {fmt::format("classes-{}", layer.layer),
-          fmt::format("The busiest experts of layer {} and word classes", layer.layer),
-          "Blue: the expert fires for the class more often than the class is met; orange: less often; the strongest "
-          "colour is eight times or more.",
-          {{"kind", "heat"},
-           {"x", {{"name", "the busiest first"}, {"categories", experts}, {"turned", true}}},
-           {"y", {{"categories", classes}}},
-           {"cells", cells},
-           {"tips", tips},
-           {"scale", {{"kind", "both"}, {"most", max_doublings}}}}};
+  return {
+      fmt::format("classes-{}", layer.layer),
+      fmt::format("Most used experts of layer {} and word classes", layer.layer),
+      "Blue: the expert is active for the class more often than the class occurs; orange: less often; the strongest "
+      "color is eight times or more.",
+      {{"kind", "heat"},
+       {"x", {{"name", "expert, highest load first"}, {"categories", experts}, {"turned", true}}},
+       {"y", {{"categories", classes}}},
+       {"cells", cells},
+       {"tips", tips},
+       {"scale", {{"kind", "both"}, {"most", max_doublings}}}}};
 }
 
 Text tokens_text(const GuildUnit& unit) {
@@ -123,7 +124,7 @@ Table unit_table(const std::string& id, const std::string& caption, const std::v
   Table table{id,
               caption,
               {{"experts", "", false},
-               {"fires", "", true},
+               {"assignments", "", true},
                {"of all positions", "", true},
                {"class", "most frequent class", false},
                {"share", "most frequent class", true},
@@ -175,11 +176,11 @@ Table class_table(const GuildLayer& layer) {
 std::string guilds_page(const GuildReport& report, const OpenedRun& run) {
   Header header = run_header("Guilds", run);
   header.facts.emplace_back(
-      "text", fmt::format("{} positions of {} stories, {}", report.positions, report.documents, report.data));
+      "text", fmt::format("{} positions of {} documents, {}", report.positions, report.documents, report.data));
   Document document(std::move(header));
   document.paragraph(
-      fmt::format("Do experts stand for tokens or kinds of words, more than chance would have it? Chance is what the "
-                  "same choices give when the labels are shuffled {} times (seed {}).",
+      fmt::format("Do experts specialize in tokens or word classes beyond chance? Chance: the same assignments with "
+                  "labels shuffled {} times (seed {}).",
                   report.shuffles, report.seed));
   document.heading(2, "glance", "At a glance");
   std::vector<Text> summaries;
@@ -189,15 +190,15 @@ std::string guilds_page(const GuildReport& report, const OpenedRun& run) {
   document.chart(information_chart(report));
   document.table(information_table(report));
   document.paragraph(
-      "p is how often chance does as well, at least 1/(shuffles + 1); for the best expert or set of all it is the "
-      "chance of the best of all. By type, a token counts everywhere as the class it has most often, and chance deals "
-      "the classes out among tokens of like frequency: only an expert that brings tokens of one class together is "
-      "beyond that chance. Word classes come from a built-in list of story words.");
+      "p is the share of shuffles with an equal or better result, at least 1/(shuffles + 1); the best expert or set is "
+      "compared with the best of each shuffle. By type, each token has its most frequent class everywhere, and classes "
+      "are exchanged among tokens of similar frequency, so that only an expert that collects tokens of one class "
+      "exceeds chance. Word classes come from a built-in list of story words.");
   for (const GuildLayer& layer : report.layers) {
     document.heading(2, fmt::format("layer-{}", layer.layer),
                      fmt::format("Layer {}{}", layer.layer, layer.middle ? " (middle)" : ""));
     document.chart(class_chart(report, layer));
-    document.table(unit_table(fmt::format("experts-{}", layer.layer), "The busiest experts", layer.experts));
+    document.table(unit_table(fmt::format("experts-{}", layer.layer), "Most used experts", layer.experts));
     document.table(unit_table(
         fmt::format("sets-{}", layer.layer),
         fmt::format("The most frequent sets of {} experts, of {} different ones", report.top_k, layer.distinct_sets),

@@ -73,12 +73,11 @@ class Writer {
     const UsageMeasures& by_count = layer.measures.count;
     const UsageScale scale{layer.usage_name, std::accumulate(layer.usage.begin(), layer.usage.end(), 0.0) /
                                                  static_cast<double>(layer.usage.size())};
-    write(
-        prefix + "-usage.svg",
-        plot_usage(fmt::format("Layer {}: how much each of its {} experts is used", number, report_.experts),
-                   fmt::format("{}. Gini {:.3f}, {:.1f} experts in effect, the busiest at {:.1f} times its fair share.",
-                               where_, by_count.gini, by_count.effective_experts, by_count.max_over_mean_load),
-                   layer.usage, scale));
+    write(prefix + "-usage.svg",
+          plot_usage(fmt::format("Layer {}: load of its {} experts", number, report_.experts),
+                     fmt::format("{}. Gini {:.3f}, {:.1f} effective experts, max/mean load {:.1f}.", where_,
+                                 by_count.gini, by_count.effective_experts, by_count.max_over_mean_load),
+                     layer.usage, scale));
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by principal components", number);
     map.subtitle = where_;
@@ -146,7 +145,7 @@ std::vector<std::string> tsne_notes(const LayerMaps::Tsne& tsne, int experts) {
           "Divergence from the true neighbourhoods: {:.3f} nats. Another seed gives another, equally valid map.",
           tsne.result.divergence)};
   if (std::ssize(tsne.experts) < experts)
-    notes.push_back(fmt::format("Only the {} busiest of {} experts are shown.", tsne.experts.size(), experts));
+    notes.push_back(fmt::format("Only the {} most used of {} experts are shown.", tsne.experts.size(), experts));
   return notes;
 }
 

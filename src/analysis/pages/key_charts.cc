@@ -149,9 +149,9 @@ Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int mid
   }
   const json spec{{"kind", "lines"},
                   {"x", {{"name", "expert, most used first"}}},
-                  {"y", {{"name", "share of a layer's choices"}, {"log", true}}},
+                  {"y", {{"name", "share of the layer's assignments"}, {"log", true}}},
                   {"series", std::move(series)}};
-  return {id, "Experts by rank", "A flat line: all alike. A cliff: a clique does the work.", spec};
+  return {id, "Experts by rank", "A flat line is a uniform load.", spec};
 }
 
 std::size_t positions_per_map(std::int64_t experts, std::size_t points) {

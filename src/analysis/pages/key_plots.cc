@@ -253,7 +253,7 @@ std::string plot_usage(const std::string& title, const std::string& subtitle, co
       svg.text(rank.at(tick), bottom + 19, short_number(tick),
                {.size = 12, .anchor = Anchor::middle, .colour = "#444444"});
   }
-  svg.text((rank.from + rank.to) / 2, bottom + 44, "experts, the busiest first",
+  svg.text((rank.from + rank.to) / 2, bottom + 44, "experts, highest load first",
            {.anchor = Anchor::middle, .colour = "#444444"});
   svg.text(rank.from - 60, (top + bottom) / 2, scale.name,
            {.anchor = Anchor::middle, .colour = "#444444", .turn = -90});
@@ -266,8 +266,8 @@ std::string plot_key_map(const KeyMap& map, const std::vector<double>& usage, co
   const std::vector<bool> show = named(map, usage);
   std::vector<std::string> notes;
   notes.push_back(map.experts.size() <= 128
-                      ? "One dot a key; the number is its expert."
-                      : "One dot a key; the busiest experts carry their number where there is room.");
+                      ? "One dot per key, with the number of its expert."
+                      : "One dot per key; the most used experts have their number if there is room.");
   MapFrame frame = map_frame(map, ranges, usage, scale, !map.y_name.empty(), notes);
   const double radius = map.points.size() <= 128 ? 6 : map.points.size() <= 512 ? 4.5 : 3.5;
   // The busiest are drawn last, so that nothing covers them.

@@ -67,22 +67,23 @@ void add_curves(Document& document, const ReadReport& report) {
                    {"x", {{"name", "tokens read"}}},
                    {"y", {{"name", "nats/token"}}},
                    {"series",
-                    {{{"name", "the model alone"}, {"role", "frozen"}, {"points", frozen}},
-                     {{"name", "with its memory"}, {"role", "active"}, {"points", mixed}}}}}});
-  document.chart({"lessons",
-                  "What became of the tokens",
-                  report.memory && report.memory->settings.inherit
-                      ? "A token found in a slot moves its key; another is born in the slot used least, which leaves "
-                        "what it held to the nearest."
-                      : "A token that matches a slot moves the key of that slot. Any other token is inserted into the "
-                        "least used slot, which evicts its previous content.",
-                  {{"kind", "lines"},
-                   {"x", {{"name", "tokens read"}}},
-                   {"y", {{"name", "share of the tokens"}}},
-                   {"series",
-                    {{{"name", "found"}, {"points", hits}},
-                     {{"name", "born"}, {"points", births}},
-                     {{"name", "born in the place of another"}, {"points", lost}}}}}});
+                    {{{"name", "without memory"}, {"role", "frozen"}, {"points", frozen}},
+                     {{"name", "with memory"}, {"role", "active"}, {"points", mixed}}}}}});
+  document.chart(
+      {"lessons",
+       "Matched and inserted tokens",
+       report.memory && report.memory->settings.inherit
+           ? "A token that matches a slot moves its key. Any other token is inserted into the least used slot, "
+             "whose previous content is merged into its nearest neighbor."
+           : "A token that matches a slot moves the key of that slot. Any other token is inserted into the "
+             "least used slot, which evicts its previous content.",
+       {{"kind", "lines"},
+        {"x", {{"name", "tokens read"}}},
+        {"y", {{"name", "share of the tokens"}}},
+        {"series",
+         {{{"name", "matched"}, {"points", hits}},
+          {{"name", "inserted"}, {"points", births}},
+          {{"name", "inserted, evicting another slot"}, {"points", lost}}}}}});
   document.end_side_by_side();
 }
 
@@ -154,7 +155,7 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
         "memory",
         fmt::format(
             "{} of {} slots in use{}", report.memory->slots_in_use, report.memory->settings.slots,
-            report.memory->settings.parts > 1 ? fmt::format(", in {} parts", report.memory->settings.parts) : ""));
+            report.memory->settings.parts > 1 ? fmt::format(", in {} partitions", report.memory->settings.parts) : ""));
   Document document(std::move(header));
   if (!report.memory) {
     document.paragraph("Only the model was run; there is no memory to show.");
@@ -165,24 +166,24 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
                   .strong(fmt::format("{:.4f}", per_token(all.frozen, all.tokens)))
                   .add(" nats/token; with memory: ")
                   .strong(fmt::format("{:.4f}", per_token(all.mixed, all.tokens)))
-                  .add(fmt::format(": {} {:.4f}.", gain >= 0 ? "gained" : "lost", std::abs(gain)));
+                  .add(fmt::format(": {} {:.4f}.", gain >= 0 ? "improvement" : "increase", std::abs(gain)));
   if (report.original) {
     const double lost = report.original->mixed - report.original->frozen;
-    told.add(fmt::format(" On the run's own validation text the memory {} {:.4f}.", lost > 0 ? "costs" : "gains",
-                         std::abs(lost)));
+    told.add(fmt::format(" On the run's validation text the memory {} the loss by {:.4f}.",
+                         lost > 0 ? "increases" : "improves", std::abs(lost)));
   }
   document.paragraph(told);
   add_curves(document, report);
   if (kept.memory && !kept.frames.empty()) {
     json view = store_view(kept, run);
     if (!view.is_null()) {
-      document.heading(2, "store", "The store while it reads");
+      document.heading(2, "store", "The memory over time");
       std::string how =
-          "Slots by their keys, in the plane in which they spread most. Drag to any moment; pick a slot to see the "
-          "passage it was born in.";
+          "Slots by their keys, by PCA. Drag the slider to any moment; select a slot to see the passage in which it "
+          "was inserted.";
       if (kept.memory->settings.parts > 1)
         how +=
-            " The store has partitions. A partition that is split renumbers its slots, so a slot that looks inserted "
+            " The memory has partitions. A partition that is split renumbers its slots, so a slot that looks inserted "
             "may have moved.";
       document.paragraph(how);
       document.view({"store-map", "store", std::move(view)});

@@ -7,12 +7,12 @@ namespace some {
 std::string trace_page(const Trace& trace, const OpenedRun& run) {
   Document document(run_header("Trace", run));
   document.paragraph(fmt::format(
-      "Which experts each of {} tokens chose. Pick a token to see its experts in every layer and the tokens "
-      "that share them in the layer shown; pick an expert or a set to see all the tokens it fires for: the "
-      "stronger the colour, the larger its gate. Pick again, or press Escape, to clear.{}",
+      "Active experts of {} tokens. Select a token to see its experts in every layer and the tokens that share "
+      "them in the layer shown. Select an expert or a set to see all its tokens: the stronger the color, the "
+      "larger the gate. Select it again, or press Escape, to clear.{}",
       trace.words.size(),
       trace.prompt_tokens == 0 ? ""
-                               : fmt::format(" The first {} tokens are the prompt; what the model wrote is "
+                               : fmt::format(" The first {} tokens are the prompt; generated text is "
                                              "underlined.",
                                              trace.prompt_tokens)));
   document.view({"trace", "trace", to_json(trace, run)});

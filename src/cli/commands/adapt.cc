@@ -108,19 +108,18 @@ void print_report(const AdaptReport& report) {
   print_windows(report, 20);
   print_losses(report);
   if (report.held_out.before.loss > report.uniform_loss)
-    fmt::print(
-        "{}", wrapped("The new text is beyond this model: it predicts it worse than guessing would.", table_columns()));
+    fmt::print("{}", wrapped("On the new text this model is worse than uniform guessing.", table_columns()));
   if (!report.active) {
-    fmt::print("the keys are {} before and after\n", report.keys_identical ? "the same to the bit" : "NOT the same");
+    fmt::print("the keys are {} before and after\n", report.keys_identical ? "bit-identical" : "NOT identical");
     return;
   }
-  const auto gained = [](double gain) { return gain >= 0 ? "gained" : "lost"; };
+  const auto gained = [](double gain) { return gain >= 0 ? "improve the loss by" : "increase the loss by"; };
   fmt::print(
       "\n{} updates. Over the stream the learning keys {} {:.4f} nats/token compared with the frozen control; on the "
       "held-out part of the new text they {} {:.4f},\n",
       report.updates, gained(report.gain_on_stream()), std::abs(report.gain_on_stream()), gained(report.gain_on_new()),
       std::abs(report.gain_on_new()));
-  fmt::print("and on the original text they {} {:.4f}.\n", report.forgotten() > 0 ? "forgot" : "gained",
+  fmt::print("and on the original text they {} {:.4f}.\n", report.forgotten() > 0 ? "forget" : "improve it by",
              std::abs(report.forgotten()));
   for (const AdaptedLayer& layer : report.layers) {
     fmt::print("layer {:>2}: keys moved {:.4f} on average, {:.4f} at most; Gini {:.3f} -> {:.3f}\n", layer.layer,

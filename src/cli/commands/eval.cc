@@ -99,8 +99,8 @@ void run(const EvalFlags& options) {
   for (const LayerMeasures& layer : layers) {
     const UsageMeasures& use = layer.validation->count;
     fmt::print(
-        "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} experts in effect  {} of {} used  busiest {:.1f}x its "
-        "fair share  gate entropy {:.3f}\n",
+        "layer {:2}  Gini {:.3f}  entropy {:.2f} bits  {:.1f} effective experts  {} of {} used  max/mean load "
+        "{:.1f}  gate entropy {:.3f}\n",
         layer.layer, use.gini, use.entropy, use.effective_experts, use.experts_used, run.recipe.model.experts,
         use.max_over_mean_load, layer.validation->choices.gate_entropy);
   }

@@ -23,7 +23,7 @@ std::string fixed(double value, int digits) { return fmt::format("{:.{}f}", valu
 
 void print_table(const InspectReport& report) {
   const std::size_t columns = table_columns();
-  fmt::print("{} at step {}: {} experts a layer, {} chosen by each token\n", report.run, report.step, report.experts,
+  fmt::print("{} at step {}: {} experts per layer, {} active per token\n", report.run, report.step, report.experts,
              report.top_k);
   fmt::print("loss {:.4f} nats/token, {:.4f} bits per byte\n{} documents of {}\n\n", report.evaluation.loss,
              report.evaluation.bits_per_byte, report.evaluation.documents, report.data);
@@ -33,8 +33,8 @@ void print_table(const InspectReport& report) {
     fmt::print("{:>4}{}  {}\n", layer.measures.layer, middle ? "*" : " ", values);
     if (middle) send_control_sequence("\033[0m");
   };
-  fmt::print("usage  Gini           entropy, bits   in effect       busiest   used in\n");
-  fmt::print("layer  count   mass   count   mass    count   mass    x fair    epoch\n");
+  fmt::print("load   Gini           entropy, bits   effective       max/mean  used in\n");
+  fmt::print("layer  count   mass   count   mass    count   mass    load      epoch\n");
   for (const InspectedLayer& layer : report.layers) {
     const UsageMeasures &count = layer.measures.count, &mass = layer.measures.mass;
     row(layer, fmt::format("{:<7} {:<6} {:<7} {:<7} {:<7} {:<7} {:<9} {}", fixed(count.gini, 3), fixed(mass.gini, 3),
@@ -53,7 +53,7 @@ void print_table(const InspectReport& report) {
                     fmt::format("{:.0f}/{:.0f}", m.births, m.deaths), fixed(m.validation->choices.gate_entropy, 3),
                     m.validation->choices.distinct_sets));
   }
-  fmt::print("\nmost frequent sets of experts chosen by one token (share of tokens)\n");
+  fmt::print("\nmost frequent sets of active experts (share of tokens)\n");
   for (const InspectedLayer& layer : report.layers) {
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(5, layer.measures.validation->choices.cliques.size()); ++i) {
@@ -64,15 +64,14 @@ void print_table(const InspectReport& report) {
     fmt::print("{:>4}{} {}\n", layer.measures.layer, layer.measures.layer == report.middle_layer ? "*" : " ", text);
   }
   std::string notes =
-      "* the middle layer. Usage is the running mean of the key update, by count of choices and by mass of gates. Gini "
-      "0: all alike, 1: one expert has all. ";
+      "* middle layer. Load: the running mean of the key update, by number of assignments (count) and by sum of gates "
+      "(mass). Gini: 0 = uniform, near 1 = one expert has all. ";
   for (const InspectedLayer& layer : report.layers) {
     if (layer.usage_of_data)
-      notes += fmt::format(
-          "Layer {}: its keys are frozen and count no usage, so the usage shown is that of the evaluated documents. ",
-          layer.measures.layer);
+      notes += fmt::format("Layer {}: its keys are frozen, so the load shown is that of the evaluated documents. ",
+                           layer.measures.layer);
   }
-  notes += "In effect: 2^entropy. Gate entropy in nats. ";
+  notes += "Effective: 2^entropy. Gate entropy in nats. ";
   if (report.moved_since_step) notes += fmt::format("Keys moved: distance from step {}. ", *report.moved_since_step);
   notes += fmt::format("Sets and gate entropy: over {} positions.",
                        report.layers.empty() ? 0 : report.layers[0].measures.validation->choices.sampled);

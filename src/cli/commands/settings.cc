@@ -32,11 +32,20 @@ bool matches(const SettingInfo& key, const std::string& pattern) {
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
 }
 
+// True if the name has the pattern at the beginning of one of its words: "layer" is in "frozen_layers", "n_layer" is
+// not.
+bool begins_a_word(const std::string& name, const std::string& pattern) {
+  for (std::size_t at = name.find(pattern); at != std::string::npos; at = name.find(pattern, at + 1)) {
+    if (at == 0 || name[at - 1] == '.' || name[at - 1] == '_') return true;
+  }
+  return false;
+}
+
 // Returns what to look for: the pattern, or the setting that other programs call by this name.
 std::string pattern_of(const std::string& given) {
   const std::string pattern = lower(given), setting = setting_commonly_called(given);
   const bool in_a_name = std::any_of(recipe_keys().begin(), recipe_keys().end(), [&](const RecipeKey& key) {
-    return lower(key.full_name()).find(pattern) != std::string::npos;
+    return begins_a_word(lower(key.full_name()), pattern);
   });
   return in_a_name || setting.empty() ? pattern : setting;
 }
@@ -62,6 +71,8 @@ void run(const KeysFlags& options) {
       names.push_back(key.full_name());
       if (!key.table.empty()) names.push_back(key.name);
     }
+    if (const std::string advice = instead_of_unsupported(options.pattern); !advice.empty())
+      bad_input(Code::setting_unknown, "{}: {}", options.pattern, advice);
     const std::string meant = misspelled_name(pattern, names);
     bad_input(Code::setting_unknown, "no key has '{}' in its name or meaning; {}", options.pattern,
               meant.empty() ? "'some settings' shows all" : fmt::format("did you mean {}?", meant));

@@ -52,8 +52,8 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
       row.push_back(cell);
     }
   }
-  fmt::print("{} at step {}: the experts of each token itself, as expert:gate, in the order of the choice\n\n",
-             run.paths.folder, run.step);
+  fmt::print("{} at step {}: active experts of each token as expert:gate, in top-k order\n\n", run.paths.folder,
+             run.step);
   std::string header = fmt::format("{:>4}  {}", "", padded("token", widest));
   for (const int layer : trace.layers) header += "  " + padded(title(layer), cell_width);
   while (header.back() == ' ') header.pop_back();

@@ -98,7 +98,7 @@ class Display {
                         report.epoch, report.step, e.loss, e.perplexity(), e.bits_per_byte);
     if (e.padded_loss) text += fmt::format("  padded loss {:.4f}", *e.padded_loss);
     if (const LayerMeasures* middle = report.middle())
-      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} experts in effect", middle->layer, middle->count.gini,
+      text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} effective experts", middle->layer, middle->count.gini,
                           middle->count.effective_experts);
     print_line("{}", text);
   }
