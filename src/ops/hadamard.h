@@ -38,8 +38,9 @@ SOME_OP(void, hadamard_experts_backward, (Context & ctx, const HadamardExpertsBa
 // in.hadamard in place of in.w1 and in.plan, which are not read. All experts read in.states, also without token shift
 // (then row t).
 //
-// v: [T, f] compute, V = in.scale * sum_i gate_i * gains[e_i] * (w1[e_i] x'). Written if allocated; the model allocates
-// it in training if hadamard_keeps_modulation is true, and then passes it to the backward pass.
+// v: [T, f] compute, kept for the backward pass: V = in.scale * sum_i gate_i * gains[e_i] * (w1[e_i] x') or, on a GPU
+// if additive, z + V, from which alone dz and dV follow. Written if allocated; the model allocates it in
+// training if hadamard_keeps_modulation is true, and then passes it to the backward pass.
 SOME_OP(bool, hadamard_keeps_modulation, (Context & ctx), (ctx))
 SOME_OP(void, hadamard_modulate_forward, (Context & ctx, const Modulation& in, Tensor& v, Tensor& h), (ctx, in, v, h))
 

@@ -157,6 +157,10 @@ Arrays run_modulated(const HadamardShape& s, Lab& lab, const Arrays& in) {
     hadamard_modulate_backward(ctx, dh, m, kept, dhidden, dx, dgates);
     Arrays results{
         {"y", read(y)}, {"v", read(v)}, {"dhidden", read(dhidden)}, {"dx", read(dx)}, {"dgates", read(dgates)}};
+    if (s.additive && !ctx.device.is_cpu()) {  // what a GPU keeps is z + V
+      Array& modulation = results.at("v");
+      for (std::size_t i = 0; i < modulation.values.size(); ++i) modulation.values[i] -= in.at("hidden").values[i];
+    }
     if (m.gains.grad) results["dgains"] = read(m.gains.grad);
     return results;
   };
@@ -244,6 +248,13 @@ const bool added = add_cases({
     hadamard_case({70, 256, 300, 4, 2, Form::published}),
     hadamard_case({70, 512, 512, 6, 4, Form::features, 1, false}),
     hadamard_case({9, 1500, 600, 2, 2, Form::published}),
+    // P = 512, for which a GPU has kernels of its own: rows that fill their blocks and rows that do not.
+    hadamard_case({40, 512, 1024, 3, 2, Form::published, 1, false}),
+    hadamard_case({40, 400, 1000, 3, 2, Form::published}),
+    hadamard_case({40, 320, 700, 3, 3, Form::features}),
+    hadamard_case({61, 512, 976, 4, 3, Form::modulated, 1, true, 3, true}),
+    hadamard_case({61, 512, 968, 4, 2, Form::modulated, 1, false}),
+    hadamard_case({300, 320, 600, 3, 2, Form::modulated, 1, true, 2, true}),
     // Modulated; experts without tokens, token shift over the starts of sequences, several blocks of slots per expert.
     hadamard_case({1, 12, 11, 1, 1, Form::modulated}),
     hadamard_case({33, 12, 40, 6, 2, Form::modulated, 1, false, 0, true}),
