@@ -58,12 +58,17 @@ struct WriteOptions {
   bool stop_at_end = true;  // stop at the end-of-text token
   // Called with each new token and its bytes; return false to stop.
   std::function<bool(std::int32_t token, const std::string& bytes)> on_token;
+  double min_p = 0.0;               // smallest probability of a token, as a fraction of the largest; 0: all tokens
+  double repetition_penalty = 1.0;  // divides the logits of tokens in the prompt or the new text; 1: none
+  double presence_penalty = 0.0;    // subtracted from the logits of tokens in the new text
+  double frequency_penalty = 0.0;   // the same, times the number of occurrences
+  std::vector<std::string> stop;    // the text ends before the first of these strings
 };
 
 struct WrittenText {
   std::string text;     // prompt and continuation
   TokenIds tokens;      // the new tokens
-  std::string stopped;  // reason: "eos", "length" or "asked" (on_token returned false)
+  std::string stopped;  // reason: "eos", "stop" (one of `stop`), "length" or "asked" (on_token returned false)
 };
 
 struct MeasuredLoss {

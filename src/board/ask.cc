@@ -26,6 +26,23 @@ void send(Stream& stream, const nlohmann::json& line) {
   stream.send(shared_text(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"));
 }
 
+// One array per token, of one array per layer, of pairs of expert and gate.
+nlohmann::json to_json(const std::vector<TokenRoutes>& routes) {
+  nlohmann::json tokens = nlohmann::json::array();
+  for (const TokenRoutes& one : routes) {
+    nlohmann::json layers = nlohmann::json::array();
+    const auto k = static_cast<std::size_t>(one.top_k);
+    for (std::size_t first = 0; first < one.experts.size(); first += k) {
+      nlohmann::json chosen = nlohmann::json::array();
+      for (std::size_t i = first; i < first + k; ++i)
+        chosen.push_back({one.experts[i], std::round(static_cast<double>(one.gates[i]) * 1000) / 1000});
+      layers.push_back(std::move(chosen));
+    }
+    tokens.push_back(std::move(layers));
+  }
+  return tokens;
+}
+
 // Throws if the run contains symbolic links: the readers that open a model would follow them.
 void refuse_links(const std::string& folder) {
   std::error_code error;
@@ -185,31 +202,17 @@ void GenerationService::write(const RunLog& run, Asked& asked, Stream& stream) {
                 {"step", opened.step},
                 {"prompt", words},
                 {"tokens_hold_blanks", model.tokenizer.kind() == TokenizerKind::bytelevel}});
-  // Assignments of the tokens read last: the prompt, then each generated token.
-  std::vector<nlohmann::json> read;
   const bool has_experts = model.recipe.model.ffn == Ffn::some;
-  if (has_experts)
-    asked.how.look = [&](int layer, const RouterTape& tape) {
-      const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
-      const auto rows = static_cast<std::size_t>(tape.routing.indices.dim(0));
-      const std::size_t k = rows > 0 ? experts.size() / rows : 0;
-      if (layer == 0) read.assign(rows, nlohmann::json::array());
-      for (std::size_t row = 0; row < std::min(rows, read.size()); ++row) {
-        nlohmann::json chosen = nlohmann::json::array();
-        for (std::size_t i = row * k; i < (row + 1) * k; ++i)
-          chosen.push_back({static_cast<std::int64_t>(experts[i]), std::round(gates[i] * 1000) / 1000});
-        read[row].push_back(std::move(chosen));
-      }
-    };
+  asked.how.routes = has_experts;
   const auto begun = std::chrono::steady_clock::now();
   asked.how.stop = [&] {
     return !stream.is_open() || worker_.stopping() || std::chrono::steady_clock::now() - begun > longest_answer;
   };
   asked.how.memory = memory;
   const std::vector<Generated> written =
-      generate(*model.model, model.tokenizer, {asked.prompt}, asked.how, [&](std::size_t, TokenId token) {
-        if (!read.empty()) send(stream, {{"kind", "read"}, {"tokens", std::exchange(read, {})}});
-        send(stream, {{"kind", "token"}, {"text", word(token)}});
+      generate(*model.model, model.tokenizer, {asked.prompt}, asked.how, [&](std::size_t, const TokenEvent& event) {
+        if (!event.routes.empty()) send(stream, {{"kind", "read"}, {"tokens", to_json(event.routes)}});
+        send(stream, {{"kind", "token"}, {"text", word(event.token)}});
       });
   if (!stream.is_open()) return;
   nlohmann::json end{{"kind", "end"}, {"text", valid_text(written[0].text)}, {"stopped", written[0].stopped}};

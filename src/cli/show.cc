@@ -43,8 +43,26 @@ void add_sampling_flags(Command& command, GenerateOptions& options) {
   command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")
       ->capture_default_str();
+  command.add_option("--min-p", options.min_p, "minimum probability of a token, as a fraction of the largest; 0 = off")
+      ->capture_default_str();
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "divides the logits of tokens that occur in the prompt or the new text (1 = off)")
+      ->capture_default_str();
+  command
+      .add_option("--presence-penalty", options.presence_penalty,
+                  "subtracted from the logit of every token that occurs in the new text (0 = off)")
+      ->capture_default_str();
+  command
+      .add_option("--frequency-penalty", options.frequency_penalty,
+                  "the same, times the number of its occurrences (0 = off)")
+      ->capture_default_str();
+  command.add_option("--stop", options.stop_strings, "the text ends before this string; repeatable")
+      ->allow_extra_args(false);
   command.add_option("--seed", options.seed, "seed of the sampling")->capture_default_str();
-  command.add_option("--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
+  command.add_option("-n,--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
+  command.add_flag("--half-weights", options.half_weights,
+                   "on the CPU: weights in bf16, half the memory traffic; the text may differ");
   command.add_flag_callback(
       "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-story token");
 }

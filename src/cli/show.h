@@ -18,7 +18,7 @@ std::string visible(const std::string& bytes);
 std::string padded(const std::string& text, std::size_t width);
 // "57 tokens, 124 tokens/s"
 std::string format_rate(std::size_t tokens, double seconds);
-// --temperature, --top-k, --top-p, --seed, --max-tokens
+// --temperature, --top-k, --top-p, --min-p, the penalties, --stop, --seed, --max-tokens, --ignore-eos
 void add_sampling_flags(Command& command, GenerateOptions& options);
 // Prints a table of the experts assigned to each token.
 void print_trace(const Trace& trace, const OpenedRun& run);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 #include "memory/partitions.h"
 #include "memory/store.h"
@@ -20,6 +21,7 @@ using cpu::dot;
 using cpu::fast_exp;
 using cpu::gemm;
 using cpu::gemm_batch;
+using cpu::gemm_for;
 using cpu::Product;
 using cpu::thread_buffer;
 using cpu::with_precision;
@@ -40,8 +42,8 @@ template <typename T>
 void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows, std::int64_t first, std::int64_t last,
            T* scores) {
   const std::int64_t d = store.keys.dim(1), width = last - first;
-  gemm(*ctx.threads, false, true, rows, width, d, T(1), queries, d, store.keys.data<T>() + first * d, d, T(0), scores,
-       width);
+  gemm_for(ctx, Product<T>{false, true, rows, width, d, T(1), queries, d, store.keys.data<T>() + first * d, d, T(0),
+                           scores, width});
 }
 
 // Returns the partitions that each query searches, nearest first (ties: the lower one): [rows, look].
@@ -54,7 +56,7 @@ std::vector<std::int32_t> choose_partitions(Context& ctx, const Store& store, co
   T* near = ctx.scratch({std::max<std::int64_t>(rows, 1), begun}, dtype_of<T>()).template data<T>();
   std::copy_n(store.centres.data<T>(), begun * d, centres);
   for (std::int64_t p = 0; p < begun; ++p) normalize(centres + p * d, d);
-  gemm(*ctx.threads, false, true, rows, begun, d, T(1), queries, d, centres, d, T(0), near, begun);
+  gemm_for(ctx, Product<T>{false, true, rows, begun, d, T(1), queries, d, centres, d, T(0), near, begun});
   std::vector<std::int32_t> looked(static_cast<std::size_t>(rows * look));
   parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::int32_t> order(static_cast<std::size_t>(begun));
@@ -110,7 +112,8 @@ void score_partitions(Context& ctx, const Store& store, const PartitionVisits<T>
       products.push_back({false, true, rows, width, d, T(1), visits.rows + begin * d, d,
                           store.keys.data<T>() + (p * size + first) * d, d, T(0), scores + begin * width, width});
   }
-  gemm_batch(*ctx.threads, products);
+  if (row_products(ctx) == nullptr) return gemm_batch(*ctx.threads, products);
+  for (const Product<T>& product : products) gemm_for(ctx, product);
 }
 
 // Calls work(row, scores, first, width) with the scores of each row [count, d] and a range of the slots it searches,

@@ -12,11 +12,15 @@
 
 namespace some {
 
+class RowProducts;
+
 class Staging {
  public:
   ~Staging();
   // Uploads all parts in one copy and returns one tensor per part, in memory of the arena.
   std::vector<Tensor> upload(Context& ctx, const std::vector<const std::vector<std::int32_t>*>& parts);
+
+  const RowProducts* row_products = nullptr;  // runtime/row_products.h
 
  private:
   struct Slot {

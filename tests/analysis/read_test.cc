@@ -234,6 +234,35 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   const Generated both = generate(*run.model, run.tokenizer, {prompt}, options).front();
   EXPECT_NE(alone.tokens, both.tokens);
 
+  // Side by side with a text that has no memory, and with others that do.
+  EngineOptions three;
+  three.max_sequences = 3;
+  Engine engine(*run.model, run.tokenizer, three);
+  std::vector<FinishedSequence> ends(4);
+  double share_of_memory = 0;
+  std::size_t sources = 0;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    SequenceRequest request;
+    request.prompt = run.tokenizer.encode(i == 3 ? "Mix the flour" : prompt);
+    request.sampling.temperature = 0;
+    request.max_tokens = 12;
+    request.memory = i == 1 ? nullptr : &memory;
+    request.sources = i == 0 ? 3 : 0;
+    request.on_token = [&](const TokenEvent& event) {
+      EXPECT_LE(event.sources.size(), 3u);
+      share_of_memory = std::max(share_of_memory, event.memory_share);
+      sources += event.sources.size();
+    };
+    request.on_finish = [&ends, i](const FinishedSequence& end) { ends[i] = end; };
+    engine.add(std::move(request));
+  }
+  engine.run();
+  EXPECT_EQ(ends[0].tokens, both.tokens);
+  EXPECT_EQ(ends[1].tokens, alone.tokens);
+  EXPECT_EQ(ends[2].tokens, both.tokens);
+  EXPECT_GT(share_of_memory, 0.1);
+  EXPECT_GT(sources, 0u);
+
   const std::vector<TokenId> ids = text.ids(0, 0, 30);
   const Trace trace = trace_tokens(run, ids, {0}, &memory);
   ASSERT_EQ(trace.remembered.size(), ids.size());

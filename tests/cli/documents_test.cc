@@ -1,6 +1,6 @@
 // Runs every command line shown in the documents and in the help: README.md, docs/everyday.md, docs/tutorial.md,
-// docs/data.md, docs/exchange.md and docs/json.md from top to bottom, each document in a fresh folder, and the examples
-// of every command's help.
+// docs/data.md, docs/generation.md, docs/exchange.md and docs/json.md from top to bottom, each document in a fresh
+// folder, and the examples of every command's help.
 //
 // A command line is an indented line, or a line in a fenced block, that begins with a program's name. Commands that a
 // document needs but does not show are in comments that readers do not see:
@@ -48,8 +48,10 @@ case $1 in
   guilds) flag --shuffles 5; flag --max-documents 6 ;;
   ablate) flag --layer 0; flag --shuffles 5 ;;
   inspect) flag --max-documents 6 ;;
-  generate | chat) flag --max-tokens 12 ;;
-  bench) settings 3 $model train.batch=2; flag --warmup 1; flag --steps 2 ;;
+  generate | chat) [[ " $* " == *" -n "* ]] || flag --max-tokens 12 ;;
+  bench)
+    settings 3 $model train.batch=2
+    if [[ $2 == generate ]]; then flag --tokens 8; flag --repeats 1; else flag --warmup 1; flag --steps 2; fi ;;
   board)  # until it is open, however busy the machine is; what another one said does not count
     rm -f board.said
     "$program" "${words[@]}" --port 0 2>board.said &
@@ -174,6 +176,8 @@ TEST(Documents, TutorialRuns) {
 }
 
 TEST(Documents, DataGuideRuns) { run_document(Desk(), "docs/data.md"); }
+
+TEST(Documents, GenerationGuideRuns) { run_document(Desk(), "docs/generation.md"); }
 
 TEST(Documents, ExchangeGuideRuns) { run_document(Desk(), "docs/exchange.md"); }
 

@@ -115,6 +115,11 @@ WrittenText Run::generate(const std::string& prompt, const WriteOptions& options
     how.temperature = options.temperature;
     how.top_k = options.top_k;
     how.top_p = options.top_p;
+    how.min_p = options.min_p;
+    how.repetition_penalty = options.repetition_penalty;
+    how.presence_penalty = options.presence_penalty;
+    how.frequency_penalty = options.frequency_penalty;
+    how.stop_strings = options.stop;
     how.seed = options.seed;
     how.max_tokens = options.max_tokens;
     how.stop_at_eos = options.stop_at_end;
@@ -122,8 +127,8 @@ WrittenText Run::generate(const std::string& prompt, const WriteOptions& options
     const Tokenizer& tokenizer = inside_->run.tokenizer;
     TokenObserver observe;
     if (options.on_token)
-      observe = [&](std::size_t, std::int32_t token) {
-        if (!options.on_token(token, std::string(tokenizer.token_bytes(token)))) stop = true;
+      observe = [&](std::size_t, const TokenEvent& event) {
+        if (!options.on_token(event.token, std::string(tokenizer.token_bytes(event.token)))) stop = true;
       };
     const Generated one = some::generate(*inside_->run.model, tokenizer, {prompt}, how, observe).at(0);
     return WrittenText{one.text, one.tokens, one.stopped};

@@ -131,7 +131,8 @@ class Run {
 
   py::object generate(const py::object& prompt, double temperature, int top_k, double top_p, std::uint64_t seed,
                       std::int64_t max_tokens, bool stop_at_end, const std::optional<std::string>& memory,
-                      py::object on_token) {
+                      py::object on_token, double min_p, double repetition_penalty, double presence_penalty,
+                      double frequency_penalty, const std::vector<std::string>& stop) {
     const bool one = py::isinstance<py::str>(prompt);
     const auto prompts =
         one ? std::vector<std::string>{prompt.cast<std::string>()} : prompt.cast<std::vector<std::string>>();
@@ -141,6 +142,11 @@ class Run {
     options.temperature = temperature;
     options.top_k = top_k;
     options.top_p = top_p;
+    options.min_p = min_p;
+    options.repetition_penalty = repetition_penalty;
+    options.presence_penalty = presence_penalty;
+    options.frequency_penalty = frequency_penalty;
+    options.stop_strings = stop;
     options.seed = seed;
     options.max_tokens = max_tokens;
     options.stop_at_eos = stop_at_end;
@@ -150,8 +156,9 @@ class Run {
       if (memory) options.memory = &knows.emplace(open_memory(*run_, *memory));
       TokenObserver observe;
       if (tell)
-        observe = [&](std::size_t number, TokenId token) {
-          tell(interrupt, {{"prompt", number}, {"token", token}, {"text", run_->tokenizer.token_bytes(token)}});
+        observe = [&](std::size_t number, const TokenEvent& event) {
+          tell(interrupt,
+               {{"prompt", number}, {"token", event.token}, {"text", run_->tokenizer.token_bytes(event.token)}});
         };
       return some::generate(*run_->model, run_->tokenizer, prompts, options, observe);
     });
@@ -276,9 +283,10 @@ void add_run(py::module_& module) {
            "Logits [positions, vocabulary] of a row of ids as a NumPy array; of several rows, a list of arrays.")
       .def("generate", &Run::generate, arg("prompt"), arg("temperature") = 0.8, arg("top_k") = 0, arg("top_p") = 1.0,
            arg("seed") = 0, arg("max_tokens") = 200, arg("stop_at_end") = true, arg("memory") = py::none(),
-           arg("on_token") = py::none(),
-           "Goes on from a prompt, or from each of several: {prompt, text, tokens, stopped}. on_token is called with "
-           "{prompt, token, text} as they come.")
+           arg("on_token") = py::none(), py::kw_only(), arg("min_p") = 0.0, arg("repetition_penalty") = 1.0,
+           arg("presence_penalty") = 0.0, arg("frequency_penalty") = 0.0, arg("stop") = std::vector<std::string>{},
+           "Continues a prompt, or each of several: {prompt, text, tokens, stopped}. The text ends before the first of "
+           "the strings in stop. on_token is called with {prompt, token, text} for each new token.")
       .def("evaluate", &Run::evaluate, arg("data") = "", arg("max_documents") = 0, arg("memory") = py::none(),
            "Returns loss, perplexity, bits per byte and the measures of every layer, as in `some eval --json`.")
       .def("trace", &Run::trace, arg("text"), arg("layers") = py::none(),

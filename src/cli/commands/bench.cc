@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,6 +15,7 @@
 #include "train/rank_checks.h"
 #include "verify/benchmark.h"
 #include "verify/benchmark_comm.h"
+#include "verify/benchmark_generate.h"
 
 namespace some {
 namespace {
@@ -125,6 +127,99 @@ void run_ranks(const RanksFlags& options) {
              r.bytes_per_second / 1e9);
 }
 
+struct GenerateFlags {
+  std::string recipe, device, precision, sequences = "1,16";
+  std::vector<std::string> overrides;
+  GenerateBenchOptions bench;
+  int threads = -1;
+  bool json = false;
+};
+
+std::vector<std::int64_t> parse_counts(const std::string& text) {
+  std::vector<std::int64_t> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    std::int64_t value = 0;
+    const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (error != std::errc() || rest != text.data() + end || value < 1)
+      bad_input(Code::option_invalid, "{} {}: must be numbers >= 1, separated by commas", "--sequences", text);
+    out.push_back(value);
+    begin = end + 1;
+  }
+  return out;
+}
+
+void run_generate(GenerateFlags options) {
+  std::vector<std::string> changes = options.overrides;
+  if (!options.device.empty()) changes.push_back("train.device=" + options.device);
+  if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
+  if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
+  options.bench.sequences = parse_counts(options.sequences);
+  check(options.bench.sampling);
+  const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
+  const GenerateBenchResult r = bench_generate(recipe, options.bench, [](const std::string& text) {
+    if (is_terminal()) redraw(text);
+  });
+  if (options.json) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const auto& one : r.measured)
+      list.push_back({{"sequences", one.sequences},
+                      {"tokens_per_s", one.tokens_per_second},
+                      {"slowest", one.slowest},
+                      {"fastest", one.fastest},
+                      {"step_us", one.step_seconds * 1e6},
+                      {"first_token_ms", one.first_seconds * 1e3},
+                      {"cache_bytes", one.cache_bytes}});
+    print_json({{"recipe", options.recipe},
+                {"device", r.device},
+                {"matrix_library", r.matrix_library},
+                {"parameters", r.parameters},
+                {"prompt", options.bench.prompt},
+                {"tokens", options.bench.tokens},
+                {"half_weights", options.bench.half_weights},
+                {"measured", list}});
+    return;
+  }
+  fmt::print("{} on {} ({}), {} parameters, {} new tokens after a prompt of {}\n", options.recipe, r.device,
+             r.matrix_library, format_count(r.parameters), options.bench.tokens, options.bench.prompt);
+  fmt::print("{:>9}  {:>10}  {:>21}  {:>10}  {:>11}\n", "sequences", "tokens/s", "slowest to fastest", "step",
+             "first token");
+  for (const auto& one : r.measured)
+    fmt::print("{:>9}  {:>10.0f}  {:>21}  {:>10}  {:>11}\n", one.sequences, one.tokens_per_second,
+               fmt::format("{:.0f} to {:.0f}", one.slowest, one.fastest),
+               fmt::format("{:.0f} us", one.step_seconds * 1e6), fmt::format("{:.1f} ms", one.first_seconds * 1e3));
+}
+
+void set_up_bench_generate(Command& command) {
+  auto options = std::make_shared<GenerateFlags>();
+  command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
+  command.add_option("OVERRIDES", options->overrides, "key=value");
+  command.add_option("--sequences", options->sequences, "sequences generated at the same time, separated by commas")
+      ->capture_default_str();
+  command.add_option("--prompt", options->bench.prompt, "tokens of each prompt")
+      ->range(1, 1 << 20)
+      ->capture_default_str();
+  command.add_option("--tokens", options->bench.tokens, "new tokens of each sequence")
+      ->range(2, 1 << 20)
+      ->capture_default_str();
+  command.add_option("--repeats", options->bench.repeats, "repeats, of which the median is reported")
+      ->range(1, 1000)
+      ->capture_default_str();
+  command.add_option("--temperature", options->bench.sampling.temperature, "sampling temperature; 0 = greedy")
+      ->capture_default_str();
+  command.add_option("--top-k", options->bench.sampling.top_k, "only the k most likely tokens; 0 = all")
+      ->capture_default_str();
+  command
+      .add_option("--top-p", options->bench.sampling.top_p, "only the most likely tokens with this total probability")
+      ->capture_default_str();
+  command.add_flag("--half-weights", options->bench.half_weights, "on the CPU: weights in bf16");
+  command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
+  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
+  command.add_json(options->json);
+  command.callback([options] { run_generate(*options); });
+}
+
 void set_up_bench_train(Command& command) {
   auto options = std::make_shared<BenchFlags>();
   command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
@@ -167,6 +262,13 @@ CommandSpec bench_command() {
                           .examples = {{"bench train tiny --steps 5", ""}},
                           .json = "the result",
                           .set_up = set_up_bench_train,
+                      },
+                      {
+                          .name = "generate",
+                          .summary = "time generation with the sizes of a recipe, for several batch sizes",
+                          .examples = {{"bench generate tiny --sequences 1,16 --tokens 32", ""}},
+                          .json = "the result",
+                          .set_up = set_up_bench_generate,
                       },
                       {
                           .name = "ranks",

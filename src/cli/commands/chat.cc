@@ -105,14 +105,19 @@ class Chat {
       if (!shows_ && !begun) fmt::print("{}", prompt);
       begun = true;
     };
-    const Generated out = generate(*run_.model, run_.tokenizer, {prompt}, options_, [&](std::size_t, TokenId token) {
-                            begin();
-                            fmt::print("{}", shown_token(run_.tokenizer, token));
-                            std::fflush(stdout);
-                          }).front();
+    const bool stops = !options_.stop_strings.empty();
+    std::size_t printed = 0;
+    const auto show = [&](std::size_t, const TokenEvent& event) {
+      begin();
+      // With stop strings, text is held back while it may be the beginning of one.
+      fmt::print("{}", stops ? event.text : shown_token(run_.tokenizer, event.token));
+      printed += event.text.size();
+      std::fflush(stdout);
+    };
+    const Generated out = generate(*run_.model, run_.tokenizer, {prompt}, options_, show).front();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
     begin();
-    fmt::print("\n{}", shows_ ? "" : "\n");
+    fmt::print("{}\n{}", stops ? out.continuation.substr(printed) : "", shows_ ? "" : "\n");
     std::fflush(stdout);
     text_ = out.text;
     last_ = out;

@@ -38,9 +38,6 @@ struct GenerateFlags {
   bool json = false;
 };
 
-// Maximum number of texts generated in one batch.
-constexpr std::size_t max_at_once = 32;
-
 std::vector<std::string> given_prompts(const GenerateFlags& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.file.empty()) {
@@ -99,25 +96,21 @@ void run(GenerateFlags options) {
     keeper.save(*memory);
   }
   const bool streamed = !options.json && prompts.size() == 1;
+  const bool stops = !options.generate.stop_strings.empty();
+  std::size_t printed = 0;
   bool begun = false;  // the prompt is printed with the first token, so that a rejected prompt is not printed
   const auto started = std::chrono::steady_clock::now();
-  std::vector<Generated> generated;
-  // When keys adapt, all texts are generated in one batch.
-  const std::size_t batch = options.adapt ? prompts.size() : max_at_once;
-  for (std::size_t first = 0; first < prompts.size(); first += batch) {
-    options.generate.first = first;
-    const std::vector<std::string> some(
-        prompts.begin() + static_cast<std::ptrdiff_t>(first),
-        prompts.begin() + static_cast<std::ptrdiff_t>(std::min(prompts.size(), first + batch)));
-    auto texts = generate(*run.model, run.tokenizer, some, options.generate, [&](std::size_t, TokenId token) {
-      if (!streamed) return;
-      if (!begun) fmt::print("{}", prompts[0]);
-      begun = true;
-      fmt::print("{}", shown_token(run.tokenizer, token));
-      std::fflush(stdout);
-    });
-    std::move(texts.begin(), texts.end(), std::back_inserter(generated));
-  }
+  const std::vector<Generated> generated =
+      generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, const TokenEvent& event) {
+        if (!streamed) return;
+        if (!begun) fmt::print("{}", prompts[0]);
+        begun = true;
+        // With stop strings, text is held back while it may be the beginning of one.
+        const std::string text = stops ? event.text : shown_token(run.tokenizer, event.token);
+        printed += event.text.size();
+        fmt::print("{}", text);
+        std::fflush(stdout);
+      });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
@@ -142,7 +135,7 @@ void run(GenerateFlags options) {
     print_json(out);
     return;
   }
-  if (streamed) fmt::print("{}\n", begun ? "" : prompts[0]);
+  if (streamed) fmt::print("{}{}\n", begun ? "" : prompts[0], stops ? generated[0].continuation.substr(printed) : "");
   for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
   // The following messages go to standard error, not into the text.
@@ -166,7 +159,7 @@ void set_up_generate(Command& command) {
   auto options = std::make_shared<GenerateFlags>();
   add_model_flags(command, options->model);
   command
-      .add_option("--prompt", options->prompts,
+      .add_option("-p,--prompt", options->prompts,
                   "text to go on from; give several for a batch (default: standard input, one a line)")
       ->allow_extra_args(false);
   command.add_option("--file", options->file, "a whole file as one more prompt; -: standard input");

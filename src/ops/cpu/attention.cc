@@ -166,11 +166,23 @@ void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& 
     const T* query = in + n * 3 * d + head * size;
     const T* key = stored + slot[n] * capacity * 2 * d + head * size;
     T* scores = thread_buffer<T>(0, seen);
-    for (std::int64_t p = 0; p < seen; ++p) scores[p] = scale * dot(query, key + p * 2 * d, size);
+    // The keys of a head are far apart, where the processor does not prefetch by itself.
+    const auto prefetch = [&](const T* from) {
+      for (std::int64_t j = 0; j < size; j += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(from + j);
+    };
+    constexpr std::int64_t ahead = 16;
+    for (std::int64_t p = 0; p < seen; ++p) {
+      prefetch(key + (p + ahead) * 2 * d);
+      scores[p] = scale * dot(query, key + p * 2 * d, size);
+    }
+    for (std::int64_t p = 0; p < std::min(ahead, seen); ++p) prefetch(key + p * 2 * d + d);
     softmax(scores, seen);
     T* target = result + n * d + head * size;
     std::fill_n(target, size, T(0));
-    for (std::int64_t p = 0; p < seen; ++p) add_scaled(scores[p], key + p * 2 * d + d, target, size);
+    for (std::int64_t p = 0; p < seen; ++p) {
+      prefetch(key + (p + ahead) * 2 * d + d);
+      add_scaled(scores[p], key + p * 2 * d + d, target, size);
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 #include "ops/cpu/hadamard_rows.h"
 #include "ops/cpu/low_rank.h"
@@ -52,8 +53,9 @@ void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int6
 template <typename T>
 class Matrices {
  public:
-  explicit Matrices(const ExpertWeights& weights)
-      : hadamard_(weights.hadamard),
+  Matrices(const Context& ctx, const ExpertWeights& weights)
+      : ctx_(&ctx),
+        hadamard_(weights.hadamard),
         first_(hadamard_.sizes, hadamard_.signs1()),
         second_(hadamard_.sizes, hadamard_.signs2()),
         d_(hadamard_ ? hadamard_.sizes.d : weights.w1.dim(2)),
@@ -71,7 +73,8 @@ class Matrices {
     if (hadamard_)
       first_.forward_rows(e, rows, factor1(), x, hidden);
     else
-      gemm_serial(Product<T>{false, true, rows, f_, d_, T(1), x, d_, w1_ + e * f_ * d_, d_, T(0), hidden, f_});
+      gemm_serial_for(*ctx_,
+                      Product<T>{false, true, rows, f_, d_, T(1), x, d_, w1_ + e * f_ * d_, d_, T(0), hidden, f_});
   }
   void hidden_backward(std::int64_t e, std::int64_t rows, const T* dhidden, T* dx) const {
     if (hadamard_)
@@ -84,7 +87,8 @@ class Matrices {
     if (hadamard_)
       second_.transposed_rows(e, rows, factor2(), activations, y);
     else
-      gemm_serial(Product<T>{false, true, rows, d_, f_, T(1), activations, f_, w2_ + e * d_ * f_, f_, T(0), y, d_});
+      gemm_serial_for(*ctx_,
+                      Product<T>{false, true, rows, d_, f_, T(1), activations, f_, w2_ + e * d_ * f_, f_, T(0), y, d_});
   }
   void output_backward(std::int64_t e, std::int64_t rows, const T* dy, T* dactivations) const {
     if (hadamard_)
@@ -97,6 +101,7 @@ class Matrices {
   T factor1() const { return static_cast<T>(hadamard_.sizes.scale1()); }
   T factor2() const { return static_cast<T>(hadamard_.sizes.scale2()); }
 
+  const Context* ctx_;
   HadamardExperts hadamard_;
   HadamardRows<T> first_, second_;
   std::int64_t d_, f_;
@@ -108,7 +113,7 @@ class Matrices {
 template <typename T>
 void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan, const Tensor& gates,
              ExpertTape& tape, Tensor& y) {
-  const Matrices<T> matrices(weights);
+  const Matrices<T> matrices(ctx, weights);
   const std::int64_t tokens = x.dim(0), d = x.dim(1), f = matrices.f(), k = gates.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();
   const std::int32_t* place = plan.place.data<std::int32_t>();
@@ -125,12 +130,12 @@ void forward(Context& ctx, const Tensor& x, const ExpertWeights& weights, const 
     gather(x.data<T>(), d, order, k, block, input);
     T* before = hidden + block.begin * f;
     matrices.hidden(block.expert, rows, input, before);
-    first.forward(block.expert, block.begin, rows, input, before);
+    first.forward(ctx, block.expert, block.begin, rows, input, before);
     if (answers == nullptr) return;
     T* after = thread_buffer<T>(1, rows * f);
     gelu(before, after, rows * f);
     matrices.output(block.expert, rows, after, answers + block.begin * d);
-    second.forward(block.expert, block.begin, rows, after, answers + block.begin * d);
+    second.forward(ctx, block.expert, block.begin, rows, after, answers + block.begin * d);
   });
   // Each token sums the outputs of its own experts, best first: no two pieces of work add to the same number.
   parallel_chunks(*ctx.threads, tokens, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -184,7 +189,7 @@ void add_corrections(Context& ctx, const DispatchPlan& plan, const std::vector<B
 template <typename T>
 void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeights& weights, const DispatchPlan& plan,
               const Tensor& gates, ExpertTape& tape, Tensor& dx, Tensor& dgates, ExpertGrads* grads) {
-  const Matrices<T> matrices(weights);
+  const Matrices<T> matrices(ctx, weights);
   const std::int64_t tokens = x.dim(0), d = x.dim(1), f = matrices.f(), k = gates.dim(1);
   const std::int64_t choices = tokens * k, dy_width = dy.dim(1);
   const std::int32_t* order = plan.order.data<std::int32_t>();

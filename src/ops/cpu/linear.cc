@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 #include "ops/linear_pair.h"
 
@@ -17,7 +18,7 @@ void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bia
   T* result = y.data<T>();
   const Product<T> product{false, true, rows,   out, in, T(1), x.data<T>(), in, weight.compute.data<T>(),
                            in,    T(0), result, out};
-  gemm_then(*ctx.threads, product, [&](const Tile& tile) {
+  gemm_then_for(ctx, product, [&](const Tile& tile) {
     for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
       T* line = result + row * out;
       if (b != nullptr) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 #include "kernels/gemm/low_rank.h"
 
@@ -24,11 +25,12 @@ class Correction {
   std::int64_t rank() const { return rank_; }
 
   // Computes low = a x, y += b low for the routing slots starting at `begin`; x [rows, in], y [rows, out].
-  void forward(std::int64_t expert, std::int64_t begin, std::int64_t rows, const T* x, T* y) const {
+  void forward(const Context& ctx, std::int64_t expert, std::int64_t begin, std::int64_t rows, const T* x, T* y) const {
     if (rank_ == 0) return;
     T* low = low_ + begin * rank_;
-    gemm_serial(Product<T>{false, true, rows, rank_, in_, T(1), x, in_, a_of(expert), in_, T(0), low, rank_});
-    gemm_serial(Product<T>{false, true, rows, out_, rank_, T(1), low, rank_, b_of(expert), rank_, T(1), y, out_});
+    gemm_serial_for(ctx, Product<T>{false, true, rows, rank_, in_, T(1), x, in_, a_of(expert), in_, T(0), low, rank_});
+    gemm_serial_for(ctx,
+                    Product<T>{false, true, rows, out_, rank_, T(1), low, rank_, b_of(expert), rank_, T(1), y, out_});
   }
 
   // Computes pulled = b^T dy, dx += a^T pulled; pulled [rows, r].

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 
 namespace some::cpu {
@@ -104,8 +105,8 @@ void say(Context& ctx, const Modulation& in, Tensor& pre) {
     const std::int64_t count = block.end - block.begin;
     T* input = thread_buffer<T>(0, count * d);
     view.gather(block, input);
-    gemm_serial(Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d, T(0),
-                           said + block.begin * f, f});
+    gemm_serial_for(ctx, Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d, T(0),
+                                    said + block.begin * f, f});
   });
 }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 #include "ops/elementwise.h"
 #include "ops/hash_choice.h"
@@ -130,8 +131,8 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor*
     T* all = nullptr;
     if (!choice_given) {
       all = thread_buffer<T>(0, (end - begin) * experts);
-      gemm_serial(Product<T>{false, true, end - begin, experts, d, T(1), queries + begin * d, d, address, d, T(0), all,
-                             experts});
+      gemm_serial_for(ctx, Product<T>{false, true, end - begin, experts, d, T(1), queries + begin * d, d, address, d,
+                                      T(0), all, experts});
     }
     for (std::int64_t row = begin; row < end; ++row) {
       if (choice_given) {

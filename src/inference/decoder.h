@@ -1,0 +1,118 @@
+// The step of generation: rows of tokens go through the model with a key/value cache, and tokens are drawn. The engine
+// (inference/engine.h) decides which rows; a decoder computes them. There is one implementation for every device and
+// model (model_decoder.cc: Model::decode, then sampling on the host). Faster ones for a device are returned by
+// make_decoder() for the models that they support; they compute the same function.
+//
+// A slot holds one sequence: its part of the cache, its sampling options and the tokens drawn so far. Sequences join
+// and leave by taking and releasing slots; nothing in the cache is ever copied or moved.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "inference/sampling.h"
+#include "memory/memory.h"
+#include "memory/predictions.h"
+#include "model/model.h"
+
+namespace some {
+
+struct DecoderOptions {
+  std::int64_t slots = 1;
+  std::int64_t capacity = 0;      // positions per slot; 0: model.seq_len
+  double router_temperature = 0;  // 0: eval_temp
+  bool half_weights = false;      // CPU: weights in bf16; the text may differ from that of fp32
+  // Keys learn from the rows (spec 7): one update per adapt_window rows; 0: frozen keys. adapt_step: updates so far.
+  std::int64_t adapt_window = 0, adapt_step = 0;
+  std::string adapt_rules;
+};
+
+// What a decoder is told when a sequence takes a slot.
+struct SlotSequence {
+  SamplingOptions sampling;
+  std::vector<TokenId> prompt;  // for the repetition penalty; may be empty if there is none
+  // A memory that is mixed into every prediction with these weights (mixture_weights()); null: none.
+  const Memory* memory = nullptr;
+  std::vector<double> mixture;
+};
+
+constexpr TokenId last_drawn = -1;
+
+// A row whose prediction is needed.
+struct WantedRow {
+  std::int32_t row = 0;  // its index in the batch
+  // Draw: a token is chosen with random number `number` of the sequence, and counted for the penalties. Score: nothing
+  // is drawn; the result is the log probability of `target`. State: the last hidden state.
+  enum class Kind : std::uint8_t { draw, score, state } kind = Kind::draw;
+  std::int64_t number = 0;  // draw: the number of the token among the new ones
+  TokenId target = 0;       // score
+  int logprobs = -1;        // draw: -1 = none, 0 = of the chosen token, n = also the n most likely; score: n >= 0
+  int sources = 0;          // draw and score, with a memory: at most so many slots that contributed to the token
+};
+
+// One step. All vectors have one element per row, except `wanted`.
+struct DecodeBatch {
+  // last_drawn: the token that the previous draw of this slot returned or will return (it need not be collected yet).
+  std::vector<TokenId> tokens;
+  // Rows of one slot are consecutive positions in increasing order. Positions of earlier steps may be overwritten; then
+  // those after them become invalid.
+  std::vector<std::int32_t> slots, positions;
+  // 1: the row was read before, at another position, and only refills the cache: keys do not learn from it. Such a row
+  // is not wanted and its routes are not reported.
+  std::vector<std::uint8_t> again;
+  std::vector<WantedRow> wanted;  // rows in increasing order; at most one draw per slot
+  bool routes = false;            // report the experts of every row
+
+  std::size_t rows() const { return tokens.size(); }
+  void add(TokenId token, std::int32_t slot, std::int32_t position, bool reread = false);
+};
+
+struct DecodedRow {
+  TokenId token = 0;   // draw: the token; score: the target
+  bool finite = true;  // false: the logits are not finite numbers, and nothing was drawn
+  double logprob = 0;  // if logprobs >= 0, of the model mixed with its memory, before penalties and temperature
+  std::vector<TokenLogprob> top;
+  double memory_share = 0;                // sources: the memory's part of the token's probability
+  std::vector<SlotContribution> sources;  // largest first
+  std::vector<float> state;               // state
+};
+
+struct DecodeResult {
+  std::vector<DecodedRow> wanted;  // in the order of DecodeBatch::wanted
+  // With DecodeBatch::routes: [rows, layers, top_k], best first; empty without experts.
+  std::vector<std::int32_t> experts;
+  std::vector<float> gates;
+  int top_k = 0;
+};
+
+class Decoder {
+ public:
+  virtual ~Decoder() = default;
+
+  // A sequence takes a slot. Its cache is empty.
+  virtual void open(std::int32_t slot, const SlotSequence& sequence) = 0;
+  virtual void close(std::int32_t slot) = 0;
+  // The store of a memory has changed: copies of it are dropped. No step may be in flight.
+  virtual void memory_changed(const Memory& memory) = 0;
+
+  // Starts a step. Steps take effect in the order of submission; at most max_in_flight() may be uncollected.
+  virtual void submit(const DecodeBatch& batch) = 0;
+  virtual DecodeResult collect() = 0;  // waits for the oldest step
+  virtual int max_in_flight() const { return 1; }
+
+  virtual std::int64_t slots() const = 0;
+  virtual std::int64_t capacity() const = 0;
+  virtual std::size_t cache_bytes() const = 0;
+};
+
+// Refuses what the model cannot do (bad_input). The model must outlive the decoder and is used by nobody else while a
+// step is in flight.
+std::unique_ptr<Decoder> make_decoder(Model& model, const DecoderOptions& options);
+// The implementation for every device and model.
+std::unique_ptr<Decoder> make_model_decoder(Model& model, const DecoderOptions& options);
+// Bytes of the cache per slot.
+double cache_bytes_per_slot(Model& model, std::int64_t capacity);
+
+}  // namespace some
