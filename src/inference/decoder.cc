@@ -1,5 +1,7 @@
 #include "inference/decoder.h"
 
+#include "inference/cuda_decoder.h"
+
 namespace some {
 
 void DecodeBatch::add(TokenId token, std::int32_t slot, std::int32_t position, bool reread) {
@@ -17,6 +19,7 @@ double cache_bytes_per_slot(Model& model, std::int64_t capacity) {
 }
 
 std::unique_ptr<Decoder> make_decoder(Model& model, const DecoderOptions& options) {
+  if (std::unique_ptr<Decoder> decoder = make_cuda_decoder(model, options)) return decoder;
   return make_model_decoder(model, options);
 }
 

@@ -101,6 +101,7 @@ class Decoder {
   virtual void submit(const DecodeBatch& batch) = 0;
   virtual DecodeResult collect() = 0;  // waits for the oldest step
   virtual int max_in_flight() const { return 1; }
+  virtual std::int64_t prompt_rows() const { return 256; }  // a good number of rows of prompts per step
 
   virtual std::int64_t slots() const = 0;
   virtual std::int64_t capacity() const = 0;
@@ -110,8 +111,15 @@ class Decoder {
 // Refuses what the model cannot do (bad_input). The model must outlive the decoder and is used by nobody else while a
 // step is in flight.
 std::unique_ptr<Decoder> make_decoder(Model& model, const DecoderOptions& options);
-// The implementation for every device and model.
-std::unique_ptr<Decoder> make_model_decoder(Model& model, const DecoderOptions& options);
+// The implementation for every device and model. Another decoder may use the same cache and take turns with it; it
+// passes on open() and close(), and the tokens that it draws. Batches then contain no last_drawn.
+class ModelDecoder : public Decoder {
+ public:
+  virtual void drawn(std::int32_t slot, TokenId token) = 0;
+  virtual const TokenCounts& counts(std::int32_t slot) const = 0;  // empty if the sequence has no penalty
+};
+std::unique_ptr<ModelDecoder> make_model_decoder(Model& model, const DecoderOptions& options);
+std::unique_ptr<ModelDecoder> make_model_decoder(Model& model, const DecoderOptions& options, Model::Cache cache);
 // Bytes of the cache per slot.
 double cache_bytes_per_slot(Model& model, std::int64_t capacity);
 

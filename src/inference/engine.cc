@@ -94,7 +94,7 @@ Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& op
   if (capacity_ < 2)
     bad_input(Code::model_unsuitable,
               "this run reads one token at a time (model.seq_len = 1): it cannot continue a text");
-  if (options.max_sequences < 1 || options.max_waiting < 1 || options.prompt_chunk < 0)
+  if (options.max_sequences < 1 || options.max_waiting < 1 || options.prompt_chunk < -1)
     bad_input(Code::option_invalid, "{} {}: must be >= 1", "max_sequences", options.max_sequences);
   const double budget = options.cache_bytes > 0           ? options.cache_bytes
                         : model.context().device.is_cpu() ? memory_limit()
@@ -110,6 +110,7 @@ Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& op
   decoder.slots = slots;
   decoder.capacity = capacity_;
   decoder_ = options.make_decoder(model, decoder);
+  if (options_.prompt_chunk < 0) options_.prompt_chunk = decoder_->prompt_rows();
   active_.resize(static_cast<std::size_t>(slots));
   statistics_.slots = slots;
   statistics_.positions = slots * capacity_;

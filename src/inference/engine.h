@@ -29,8 +29,9 @@ namespace some {
 struct EngineOptions {
   std::int64_t max_sequences = 16;   // sequences generated at the same time; reduced to what cache_bytes allows
   std::int64_t max_waiting = 65536;  // sequences that wait for a slot; add() throws server_busy beyond
-  std::int64_t prompt_chunk = 256;   // rows of prompts per step, over all sequences; 0: whole prompts
-  double cache_bytes = 0;            // most memory for keys and values; 0: the machine's, on the CPU
+  // Rows of prompts per step, over all sequences; 0: whole prompts; -1: Decoder::prompt_rows().
+  std::int64_t prompt_chunk = -1;
+  double cache_bytes = 0;  // most memory for keys and values; 0: the machine's, on the CPU
   // What all sequences share: DecoderOptions without slots and capacity.
   DecoderOptions decoder;
   std::function<std::unique_ptr<Decoder>(Model&, const DecoderOptions&)> make_decoder = some::make_decoder;

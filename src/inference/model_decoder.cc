@@ -13,13 +13,13 @@
 namespace some {
 namespace {
 
-class ModelDecoder : public Decoder {
+class HostDecoder : public ModelDecoder {
  public:
-  ModelDecoder(Model& model, const DecoderOptions& options)
+  HostDecoder(Model& model, const DecoderOptions& options, Model::Cache cache)
       : model_(model),
         options_(options),
-        capacity_(options.capacity > 0 ? options.capacity : model.config().seq_len),
-        cache_(model.make_cache(options.slots, capacity_)),
+        capacity_(cache.capacity),
+        cache_(std::move(cache)),
         sequences_(static_cast<std::size_t>(options.slots)) {
     settings_.temperature = options.router_temperature;
     if (options.half_weights) keep_half_weights();
@@ -50,6 +50,14 @@ class ModelDecoder : public Decoder {
 
   void submit(const DecodeBatch& batch) override { result_ = compute(batch); }
   DecodeResult collect() override { return std::move(result_); }
+  void drawn(std::int32_t slot, TokenId token) override {
+    Sequence& sequence = sequences_[static_cast<std::size_t>(slot)];
+    sequence.last = token;
+    if (!sequence.counts.empty()) sequence.counts.add(token);
+  }
+  const TokenCounts& counts(std::int32_t slot) const override {
+    return sequences_[static_cast<std::size_t>(slot)].counts;
+  }
 
   std::int64_t slots() const override { return static_cast<std::int64_t>(sequences_.size()); }
   std::int64_t capacity() const override { return capacity_; }
@@ -97,7 +105,7 @@ class ModelDecoder : public Decoder {
   DecodeResult result_;
 };
 
-void ModelDecoder::keep_half_weights() {
+void HostDecoder::keep_half_weights() {
   Context& ctx = model_.context();
   if (!ctx.device.is_cpu() || ctx.compute != DType::f32)
     bad_input(Code::option_conflict, "{}: only for fp32 on the CPU; on a GPU, use --precision bf16", "--half-weights");
@@ -109,7 +117,7 @@ void ModelDecoder::keep_half_weights() {
   }
 }
 
-DecodeResult ModelDecoder::compute(const DecodeBatch& batch) {
+DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
   // If keys learn, a text depends on the others anyway.
   std::optional<RowProductsScope> scope;
   if (!learner_ || options_.half_weights) scope.emplace(model_.context(), products_);
@@ -147,7 +155,7 @@ DecodeResult ModelDecoder::compute(const DecodeBatch& batch) {
   return result;
 }
 
-void ModelDecoder::read(const DecodeBatch& batch, const Part& part, bool reread, DecodeResult& result) {
+void HostDecoder::read(const DecodeBatch& batch, const Part& part, bool reread, DecodeResult& result) {
   std::vector<std::int32_t> rows;
   std::vector<std::size_t> wanted;
   for (std::size_t i = 0, at = 0; i < batch.wanted.size(); ++i) {
@@ -180,8 +188,8 @@ void ModelDecoder::read(const DecodeBatch& batch, const Part& part, bool reread,
   }
 }
 
-void ModelDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_t>& wanted, const Tensor& states,
-                           std::vector<double> logits, DecodeResult& result) {
+void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_t>& wanted, const Tensor& states,
+                          std::vector<double> logits, DecodeResult& result) {
   const auto vocab = static_cast<std::size_t>(model_.config().vocab), count = wanted.size();
   const auto slot_of = [&](std::size_t i) { return batch.slots[static_cast<std::size_t>(batch.wanted[i].row)]; };
   std::vector<double> own;  // hidden states
@@ -271,7 +279,7 @@ void ModelDecoder::predict(const DecodeBatch& batch, const std::vector<std::size
   }
 }
 
-void ModelDecoder::keep_routes(const Part& part, int layer, const RouterTape& tape, DecodeResult& result) const {
+void HostDecoder::keep_routes(const Part& part, int layer, const RouterTape& tape, DecodeResult& result) const {
   const std::vector<double> experts = read_vector(tape.routing.indices), gates = read_vector(tape.routing.gates);
   const auto k = static_cast<std::size_t>(result.top_k), layers = static_cast<std::size_t>(model_.config().layers);
   const std::size_t chosen = experts.size() / part.rows.size();
@@ -286,8 +294,14 @@ void ModelDecoder::keep_routes(const Part& part, int layer, const RouterTape& ta
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_model_decoder(Model& model, const DecoderOptions& options) {
-  return std::make_unique<ModelDecoder>(model, options);
+std::unique_ptr<ModelDecoder> make_model_decoder(Model& model, const DecoderOptions& options) {
+  return make_model_decoder(
+      model, options,
+      model.make_cache(options.slots, options.capacity > 0 ? options.capacity : model.config().seq_len));
+}
+
+std::unique_ptr<ModelDecoder> make_model_decoder(Model& model, const DecoderOptions& options, Model::Cache cache) {
+  return std::make_unique<HostDecoder>(model, options, std::move(cache));
 }
 
 }  // namespace some

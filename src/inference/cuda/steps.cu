@@ -1,0 +1,143 @@
+#include <algorithm>
+
+#include "inference/cuda/few_modulated.cuh"
+#include "inference/cuda/few_rows.cuh"
+#include "inference/cuda/many_rows.cuh"
+#include "inference/cuda/sample.cuh"
+#include "inference/cuda/steps.h"
+#include "tensor/cuda_state.h"
+
+namespace some::decoding {
+namespace {
+
+template <typename Step>
+void launch_kernel(CudaState& state, void (*kernel)(Step), dim3 blocks, int block_threads, int shared, int cluster,
+                   const Step& step) {
+  if (shared > 0) SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
+  // The same division of first-level cache and shared memory for all: changing it empties a multiprocessor.
+  SOME_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(block_threads));
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared);
+  config.stream = state.stream;
+  config.attrs = attributes;
+  config.numAttrs = cluster > 1 ? 2 : 1;
+  SOME_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, step));
+}
+
+dim3 grid(std::int64_t x, std::int64_t y = 1) { return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)); }
+std::int64_t over(std::int64_t items, std::int64_t per) { return (items + per - 1) / per; }
+
+template <int kRows>
+void launch_product(CudaState& state, const Product& step) {
+  launch_kernel(state, product_kernel<kRows, Product>, grid(over(step.columns, 64), over(step.rows, kRows)),
+                product_threads, ProductShared<kRows>::bytes, 1, step);
+}
+
+}  // namespace
+
+int attention_shared_bytes(std::int64_t capacity) { return AttentionShared::bytes(capacity); }
+
+int blocks_of(const AttentionStep& step) {
+  return static_cast<int>(cluster_size * step.heads * over(step.in.rows, tile_rows));
+}
+int blocks_of(const FeedForwardStep& step) {
+  return static_cast<int>(cluster_size * over(step.hidden, hidden_part) * over(step.in.rows, tile_rows));
+}
+
+void launch(CudaState& state, const AttentionStep& step) {
+  launch_kernel(state, attention_few_kernel, grid(blocks_of(step)), threads, AttentionShared::bytes(step.in.capacity),
+                cluster_size, step);
+}
+
+void launch(CudaState& state, const FeedForwardStep& step) {
+  launch_kernel(state, feed_forward_few_kernel, grid(blocks_of(step)), threads, FeedForwardShared::bytes, cluster_size,
+                step);
+}
+
+void launch(CudaState& state, const ModulatedStep& step) {
+  launch_kernel(state, modulated_few_kernel, grid(blocks_of(step.block)), threads, ModulatedShared::bytes, cluster_size,
+                step);
+}
+
+void launch(CudaState& state, const HeadStep& step) {
+  const std::int64_t blocks = over(over(step.vocab, HeadShared::columns), cluster_size) * cluster_size;
+  launch_kernel(state, head_few_kernel, grid(blocks, over(step.in.rows, tile_rows)), threads, HeadShared::bytes,
+                cluster_size, step);
+}
+
+void launch(CudaState& state, const Product& step) {
+  // The largest tiles that keep the multiprocessors busy.
+  const std::int64_t column_tiles = over(step.columns, 64);
+  if (column_tiles * over(step.rows, 64) < state.multiprocessors)
+    launch_product<32>(state, step);
+  else if (column_tiles * over(step.rows, 128) < state.multiprocessors)
+    launch_product<64>(state, step);
+  else
+    launch_product<128>(state, step);
+}
+
+void launch(CudaState& state, const RowRoutes& step) {
+  launch_kernel(state, row_routes_kernel, grid(over(step.rows, warps)), threads,
+                warps * most_experts * static_cast<int>(sizeof(float)), 1, step);
+}
+
+void launch(CudaState& state, const ExpertProduct& step) {
+  const std::int64_t rows = static_cast<std::int64_t>(step.product.rows) * step.choices;
+  const auto run = [&]<int kRows>() {
+    launch_kernel(state, product_kernel<kRows, ExpertProduct>,
+                  grid(over(step.product.columns, 64), step.experts + rows / kRows), product_threads,
+                  ProductShared<kRows>::bytes, 1, step);
+  };
+  // Tiles about as large as an expert's share of the rows.
+  if (rows <= 48 * step.experts)
+    run.template operator()<32>();
+  else
+    run.template operator()<64>();
+}
+
+void launch(CudaState& state, const RowModulation& step) {
+  launch_kernel(state, row_modulation_kernel,
+                grid(over(static_cast<std::int64_t>(step.rows) * step.columns / 2, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const RowAttention& step) {
+  const std::int64_t items = static_cast<std::int64_t>(step.rows) * step.heads;
+  launch_kernel(state, row_attention_kernel, grid(over(items, attention_threads / 32)), attention_threads,
+                attention_bytes, 1, step);
+}
+
+void launch(CudaState& state, const RowEmbedding& step) {
+  const std::int64_t items = std::max<std::int64_t>(static_cast<std::int64_t>(step.rows) * step.width / 4, step.clears);
+  launch_kernel(state, row_embedding_kernel, grid(over(items, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const RowNorm& step) {
+  launch_kernel(state, row_norm_kernel, grid(over(step.rows, warps)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const RowConvolution& step) {
+  const std::int64_t items = static_cast<std::int64_t>(step.rows) * step.width;
+  launch_kernel(state, keep_states_kernel, grid(over(items / 8, threads)), threads, 0, 1, step);
+  if (step.taps > 0) launch_kernel(state, row_convolution_kernel, grid(over(items / 4, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const SampleStep& step) {
+  const int per_thread = static_cast<int>(over(step.vocab, sample_threads));
+  const auto kernel = per_thread <= 8 ? sample_kernel<8> : per_thread <= 16 ? sample_kernel<16> : sample_kernel<32>;
+  launch_kernel(state, kernel, grid(step.wanted), sample_threads, static_cast<int>(sizeof(SampleShared)), 1, step);
+}
+
+void launch(CudaState& state, const TokenStep& step) {
+  launch_kernel(state, token_kernel, grid(over(step.rows, threads)), threads, 0, 1, step);
+}
+
+}  // namespace some::decoding

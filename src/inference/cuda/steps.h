@@ -1,0 +1,279 @@
+// The kernels of a decoding step on a GPU of the Hopper generation: their arguments, and functions that launch them.
+// Each kernel waits for the previous one itself (programmatic dependent launch), so they must be launched in one stream
+// in the order in which they need each other. All of them can be captured in a CUDA graph.
+//
+// Each number is computed in one fixed order, whatever kernel computes it and whatever other rows are in the batch:
+//  - a matrix product is a sum of partial sums over `part` consecutive columns (of the second feed-forward matrix
+//    `hidden_part`), added in order; within a partial sum, the tensor cores add 16 terms at a time;
+//  - a norm is computed by one warp, lane after lane;
+//  - attention is computed for blocks of 32 positions, which are merged in order.
+// Therefore a row's logits do not depend on which kernels ran.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/device.h"
+
+namespace some::decoding {
+
+struct bf16 {
+  std::uint16_t bits;
+};
+
+constexpr int threads = 256, warps = threads / 32;
+constexpr int cluster_size = 8;  // blocks that share rows of 16 tokens
+constexpr int tile_rows = 16;    // rows of a tile of the tensor cores
+constexpr int part = 64, hidden_part = 128;
+constexpr int head_size = 64;
+constexpr int position_block = 32;
+constexpr int largest_width = 512;  // of a model
+
+// ---- Few rows (few_rows.cuh): one row per slot.
+
+// Where the rows come from: a layer's input. Either embeddings (table is set), or the norm of residual + the sum of
+// partial products + bias.
+struct RowInput {
+  const std::int32_t *tokens, *slots, *positions;  // [rows]; slots < 0: not a row
+  int rows, width;
+  const float *table, *places;  // [vocab, width]; [positions, width] or null
+  float table_scale;
+  const float* partial;  // [parts, rows, width]
+  int parts;
+  const float* bias;     // [width] or null
+  const bf16* residual;  // [rows, width]
+  const float *norm_weight, *norm_bias;
+  bf16* x;  // [rows, width]: the result
+  // The states of a layer's feed-forward block are kept if it reads earlier ones; null: they are not.
+  bf16* states;  // [slots * capacity, width]
+  // Causal convolution of what the kernel multiplies (not of x); 0: none.
+  int taps;
+  const float* taps_weight;  // [taps, width]
+  std::int64_t capacity;
+  // Order among the kernels of a step, without waiting for the end of whole kernels. The kernel begins when `done`
+  // counts `done_blocks`; null: when the previous kernel has ended. Then it sets `cleared` to 0, which is the counter
+  // of the kernel before the previous one, and counts its own blocks in `own`. Both may be null.
+  const std::int32_t* done;
+  int done_blocks;
+  std::int32_t *cleared, *own;
+};
+
+// A layer's attention: 8 blocks per head and 16 rows compute the head and its part of the output projection.
+struct AttentionStep {
+  RowInput in;
+  const bf16* qkv_weight;  // [3 width, width]
+  const float* qkv_bias;
+  const bf16* out_weight;  // [width, width]
+  bf16* cache;             // [slots, capacity, 2 width]: keys, then values
+  int heads;
+  float* partial;  // [heads, rows, width]
+};
+
+// A layer's feed-forward block: 8 blocks per 128 hidden units and 16 rows.
+struct FeedForwardStep {
+  RowInput in;
+  const bf16* weight1;  // [hidden, width]
+  const float* bias1;
+  const bf16* weight2;  // [width, hidden]
+  int hidden;           // a multiple of 8
+  float* partial;       // [(hidden + 127) / 128, rows, width]
+};
+
+// Routing by a linear router (spec 3.1 - 3.4). Queries have `query_size` columns.
+constexpr int query_size = 64, most_experts = 32, most_choices = 4, most_shift = 3;
+struct Routes {
+  const bf16* weight;            // [query_size, width]
+  const float* bias;             // [query_size]
+  const float* keys;             // [experts, query_size]
+  const float* choice_bias;      // [experts], or null
+  const float* log_temperature;  // of the gates; null: they have inverse_temperature
+  float inverse_temperature;
+  int experts, choices;
+};
+
+// Experts that modulate the hidden layer (spec 3.9), in every kernel that needs a part of it.
+struct Modulations {
+  const bf16* w1;      // [experts, hidden, width]
+  const float* gains;  // [experts, hidden]
+  float scale;
+  bool additive;
+  int shift;  // token shift; 0: none
+};
+
+// A layer's modulated feed-forward block: 8 blocks per 128 hidden units and 16 rows.
+struct ModulatedStep {
+  FeedForwardStep block;  // with states if there is a token shift or convolution, not both
+  Routes routes;
+  Modulations modulations;
+};
+
+struct HeadStep {
+  RowInput in;
+  const bf16* weight;  // [vocab, width]
+  const float* bias;
+  int vocab;
+  float* logits;  // [rows, vocab]
+};
+
+// ---- Many rows (many_rows.cuh): any rows; those of one slot in the order of their positions.
+
+enum class ProductResult : std::uint8_t {
+  qkv,       // queries to y; keys and values to the cache
+  gelu,      // y = GELU(product)
+  residual,  // y = residual + product
+  plain,     // y = product
+  logits,    // floats
+};
+
+struct Product {
+  const bf16* a;         // [rows, k]
+  const bf16* weight;    // [columns, k]
+  const float* bias;     // [columns] or null
+  int rows, columns, k;  // columns and k: multiples of 8
+  int sum_parts;         // slabs of `part` columns per partial sum
+  ProductResult result;
+  bf16* y;               // [rows, columns]; qkv: [rows, k]
+  const bf16* residual;  // [rows, columns]
+  float* logits;         // [rows, columns]
+  bf16* cache;           // [slots, capacity, 2 k]
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
+};
+
+// Routes of rows: their experts, and for every expert the list of rows that chose it, in any order.
+struct RowRoutes {
+  Routes routes;
+  const float* raw;  // [rows, query_size]
+  int rows, list_stride;
+  std::int32_t* indices;  // [rows, choices]
+  float* gates;           // [rows, choices]
+  std::int32_t* counts;   // [experts], 0 before
+  std::int32_t* lists;    // [experts, list_stride]: row * choices + choice
+};
+
+// What experts compute for the rows that chose them: y[row * choices + choice] = w1[expert] state.
+struct ExpertProduct {
+  Product product;  // of one expert; a: the rows' states, with weight, y and k; rows: of the step
+  int experts, choices, list_stride, shift;
+  const std::int32_t *counts, *lists;
+  const bf16* states;  // token shift: [slots * capacity, k]
+};
+
+struct RowModulation {
+  Modulations modulations;
+  const bf16* hidden;       // [rows, columns]
+  const bf16* activations;  // [rows * choices, columns]
+  const std::int32_t* indices;
+  const float* gates;
+  int rows, columns, choices;
+  bf16* y;  // [rows, columns]
+};
+
+struct RowAttention {
+  const bf16* queries;  // [rows, width]
+  const bf16* cache;    // [slots, capacity, 2 width]
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
+  int rows, heads;
+  bf16* mixed;  // [rows, width]
+};
+
+struct RowEmbedding {
+  const std::int32_t *tokens, *positions;
+  const float *table, *places;
+  float scale;
+  int rows, width;
+  bf16* x;
+  std::int32_t* cleared;  // numbers set to 0
+  int clears;
+};
+
+struct RowNorm {
+  const bf16* sums;            // [rows, width]
+  const std::int32_t* row_of;  // row i is row row_of[i] of the sums; null: row i
+  const float *weight, *bias;
+  int rows, width;
+  bf16* x;  // [rows, width]
+};
+
+// Keeps the states of rows, and adds the convolution of the states before them.
+struct RowConvolution {
+  const bf16* x;  // [rows, width]
+  bf16* states;   // [slots * capacity, width]
+  const float* taps_weight;
+  int taps, rows, width;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
+  bf16* y;  // [rows, width]; not written if taps = 0
+};
+
+// ---- Sampling (sample.cuh).
+
+constexpr int most_logprobs = 32;
+
+// Per slot.
+struct SlotSampling {
+  std::uint64_t key;          // of its random stream
+  float inverse_temperature;  // times log2(e)
+  float top_p, min_p, repetition, presence, frequency;
+  std::int32_t greedy, top_k, penalizes, biases;
+};
+struct LogitBias {
+  std::int32_t token;
+  float bias;
+};
+// What the host is told of a wanted row.
+struct SampleResult {
+  std::int32_t token, finite;
+  float logit, largest, sum;  // of the row before sampling: the log probability is logit - largest - log(sum)
+  std::int32_t tops;
+  std::int32_t top_tokens[most_logprobs];
+  float top_logits[most_logprobs];
+};
+
+struct SampleStep {
+  const float* logits;  // [wanted, vocab], or [rows, vocab]
+  bool logits_of_rows;
+  int vocab, wanted;
+  const std::int32_t* row_of;                // [wanted]: its row, or null: the same
+  std::int32_t *tokens, *slots, *positions;  // per row
+  std::int32_t* numbers;                     // per wanted row: the number of the token to draw; -1: score `targets`
+  const std::int32_t *targets, *logprobs;    // per wanted row; logprobs: -1: none
+  std::int32_t* rings;                       // per wanted row: where its next result is
+  int ring_size, ring_stride;
+  const SlotSampling* sampling;  // [slots]
+  const LogitBias* biases;       // [slots, most_biases]
+  int most_biases;
+  std::uint32_t* counts;     // [slots, vocab]: 2 * occurrences + 1 if in the prompt; null: no sequence needs them
+  std::int32_t* last_drawn;  // [slots]
+  bool advance;              // the next step has the same rows, one position later
+  SampleResult* results;     // [ring_size, ring_stride], in memory of the host
+};
+constexpr int largest_vocab = 32768;
+
+// Sets the tokens below 0 to the last that were drawn for their slots.
+struct TokenStep {
+  std::int32_t* tokens;
+  const std::int32_t *slots, *last_drawn;
+  int rows;
+};
+
+void launch(CudaState& state, const AttentionStep& step);
+void launch(CudaState& state, const FeedForwardStep& step);
+void launch(CudaState& state, const ModulatedStep& step);
+void launch(CudaState& state, const HeadStep& step);
+void launch(CudaState& state, const Product& step);
+void launch(CudaState& state, const RowRoutes& step);
+void launch(CudaState& state, const ExpertProduct& step);
+void launch(CudaState& state, const RowModulation& step);
+void launch(CudaState& state, const RowAttention& step);
+void launch(CudaState& state, const RowEmbedding& step);
+void launch(CudaState& state, const RowNorm& step);
+void launch(CudaState& state, const RowConvolution& step);
+void launch(CudaState& state, const SampleStep& step);
+void launch(CudaState& state, const TokenStep& step);
+int blocks_of(const AttentionStep& step);
+int blocks_of(const FeedForwardStep& step);
+// Bytes of shared memory of the attention of few rows; at most max_shared of the device.
+int attention_shared_bytes(std::int64_t capacity);
+
+}  // namespace some::decoding
