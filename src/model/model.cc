@@ -324,12 +324,17 @@ Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
     bad_input(
         Code::model_unsuitable,
         "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
+  // A position is written before it is read. On the CPU, untouched memory costs nothing; on a GPU, kernels may load
+  // positions that they then mask, which must hold numbers.
+  const auto make = [&](Shape shape) {
+    return ctx_->device.is_cpu() ? Tensor::empty(std::move(shape), ctx_->compute, ctx_->device)
+                                 : Tensor::zeros(std::move(shape), ctx_->compute, ctx_->device);
+  };
   Cache cache;
   cache.capacity = capacity;
-  for (int i = 0; i < config().layers; ++i)
-    cache.layers.push_back(Tensor::zeros({slots, capacity, 2 * config().d_model}, ctx_->compute, ctx_->device));
+  for (int i = 0; i < config().layers; ++i) cache.layers.push_back(make({slots, capacity, 2 * config().d_model}));
   for (int i = 0; i < config().layers && config().past() > 0; ++i)
-    cache.states.push_back(Tensor::zeros({slots * capacity, config().d_model}, ctx_->compute, ctx_->device));
+    cache.states.push_back(make({slots * capacity, config().d_model}));
   return cache;
 }
 

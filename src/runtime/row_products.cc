@@ -9,20 +9,20 @@ namespace some {
 
 void RowProducts::add_half(const Tensor& weights) {
   const float* values = weights.data<float>();
-  Copy& copy =
-      copies_.emplace_back(Copy{values, std::vector<std::uint16_t>(static_cast<std::size_t>(weights.elements()))});
-  for (std::size_t i = 0; i < copy.values.size(); ++i) {
+  const Copy& copy = copies_.emplace_back(Copy{values, Tensor::empty({weights.elements()}, DType::bf16)});
+  auto* const halves = static_cast<std::uint16_t*>(copy.values.raw());
+  for (std::int64_t i = 0; i < weights.elements(); ++i) {
     // To the nearest, ties to even. Weights are finite.
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-    copy.values[i] = static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+    halves[i] = static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
   }
 }
 
 const std::uint16_t* RowProducts::half_of(const void* weights) const {
   const std::less<const void*> before;
   for (const Copy& copy : copies_) {
-    if (!before(weights, copy.begin) && before(weights, copy.begin + copy.values.size()))
-      return copy.values.data() + (static_cast<const float*>(weights) - copy.begin);
+    if (!before(weights, copy.begin) && before(weights, copy.begin + copy.values.elements()))
+      return static_cast<const std::uint16_t*>(copy.values.raw()) + (static_cast<const float*>(weights) - copy.begin);
   }
   return nullptr;
 }

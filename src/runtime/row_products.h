@@ -21,7 +21,7 @@ class RowProducts {
  private:
   struct Copy {
     const float* begin;
-    std::vector<std::uint16_t> values;
+    Tensor values;  // bf16
   };
   std::vector<Copy> copies_;
 };

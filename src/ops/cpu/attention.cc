@@ -161,27 +161,31 @@ void cached(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& 
     }
     std::copy_n(in + n * 3 * d + d, 2 * d, stored + (slot[n] * capacity + position[n]) * 2 * d);
   }
-  parallel_for(*ctx.threads, rows * heads, [&](std::int64_t i) {
-    const std::int64_t n = i / heads, head = i % heads, seen = position[n] + 1;
-    const T* query = in + n * 3 * d + head * size;
-    const T* key = stored + slot[n] * capacity * 2 * d + head * size;
-    T* scores = thread_buffer<T>(0, seen);
-    // The keys of a head are far apart, where the processor does not prefetch by itself.
+  // A piece of work is one token with some of its heads: with all of them if there are enough tokens, because keys and
+  // values of a position are then read as one piece of memory.
+  constexpr std::int64_t enough_rows = 8, ahead = 8;
+  const std::int64_t groups = rows >= enough_rows ? 1 : heads, together = heads / groups, width = together * size;
+  parallel_for(*ctx.threads, rows * groups, [&](std::int64_t i) {
+    const std::int64_t n = i / groups, first = i % groups * width, seen = position[n] + 1;
+    const T* query = in + n * 3 * d + first;
+    const T* key = stored + slot[n] * capacity * 2 * d + first;
+    const T* value = key + d;
+    T* scores = thread_buffer<T>(0, together * seen);
     const auto prefetch = [&](const T* from) {
-      for (std::int64_t j = 0; j < size; j += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(from + j);
+      for (std::int64_t j = 0; j < width; j += 64 / static_cast<std::int64_t>(sizeof(T))) __builtin_prefetch(from + j);
     };
-    constexpr std::int64_t ahead = 16;
     for (std::int64_t p = 0; p < seen; ++p) {
-      prefetch(key + (p + ahead) * 2 * d);
-      scores[p] = scale * dot(query, key + p * 2 * d, size);
+      if (p + ahead < seen) prefetch(key + (p + ahead) * 2 * d);
+      for (std::int64_t head = 0; head < together; ++head)
+        scores[head * seen + p] = scale * dot(query + head * size, key + p * 2 * d + head * size, size);
     }
-    for (std::int64_t p = 0; p < std::min(ahead, seen); ++p) prefetch(key + p * 2 * d + d);
-    softmax(scores, seen);
-    T* target = result + n * d + head * size;
-    std::fill_n(target, size, T(0));
+    for (std::int64_t head = 0; head < together; ++head) softmax(scores + head * seen, seen);
+    T* target = result + n * d + first;
+    std::fill_n(target, width, T(0));
     for (std::int64_t p = 0; p < seen; ++p) {
-      prefetch(key + (p + ahead) * 2 * d + d);
-      add_scaled(scores[p], key + p * 2 * d + d, target, size);
+      if (p + ahead < seen) prefetch(value + (p + ahead) * 2 * d);
+      for (std::int64_t head = 0; head < together; ++head)
+        add_scaled(scores[head * seen + p], value + p * 2 * d + head * size, target + head * size, size);
     }
   });
 }
