@@ -44,11 +44,13 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryO
     bad_input(
         Code::memory_settings,
         "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
-        "inherit {}, parts {}, look {}, window {}, {}); leave them out, or name another file",
+        "inherit {}, parts {}, look {}, window {}, contexts {}, context entries {}, {}); leave them out, or name "
+        "another "
+        "file",
         path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
         memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
-        memory.settings.parts, memory.settings.look, memory.settings.window,
-        memory.settings.border ? "each document separately" : "all as one stream");
+        memory.settings.parts, memory.settings.look, memory.settings.window, memory.settings.contexts,
+        memory.settings.context_entries, memory.settings.border ? "each document separately" : "all as one stream");
 }
 
 void require_writable(const std::string& memory) {
@@ -138,6 +140,8 @@ MemorySettings apply_memory_overrides(MemorySettings settings, const MemoryOverr
   settings.parts = choices.parts.value_or(settings.parts);
   settings.look = choices.look.value_or(settings.look);
   settings.rounds = choices.rounds.value_or(settings.rounds);
+  settings.contexts = choices.contexts.value_or(settings.contexts);
+  settings.context_entries = choices.context_entries.value_or(settings.context_entries);
   if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.documents) {
@@ -289,8 +293,14 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     report.stopped = stopped = !refine_all(model, memory, options.progress, options.stop, save);
     report.refinement_seconds = seconds_since(start);
   }
-  report.memory = {options.memory, memory.settings, slots_in_use(memory), refinement_passes(memory),
-                   mixture_weights(memory.settings, read_vector(memory.store.shares))};
+  report.memory = {options.memory, memory.settings, slots_in_use(memory), refinement_passes(memory), {}, {}};
+  const std::vector<double> weights = source_weights(memory);
+  const auto kinds = static_cast<std::ptrdiff_t>(memory.settings.sharpness.size());
+  report.memory->say.assign(weights.begin() + 1, weights.begin() + 1 + kinds);
+  if (memory.settings.contexts > 0)
+    report.memory->contexts =
+        MemoryAfterReading::Contexts{memory.contexts.size(), memory.contexts.evicted(),
+                                     std::vector<double>(weights.begin() + 1 + kinds, weights.end())};
   if (options.original_tokens > 1 && !stopped) {
     if (options.progress) options.progress("the run's validation text", 0, options.original_tokens);
     const TokenData original = load_analysis_text(run, "", 0).data;

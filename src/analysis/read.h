@@ -18,7 +18,7 @@ namespace some {
 
 // Memory settings passed by the user; the rest comes from the run or from the existing memory.
 struct MemoryOverrides {
-  std::optional<std::int64_t> slots, window, values, parts, look, rounds;
+  std::optional<std::int64_t> slots, window, values, parts, look, rounds, contexts, context_entries;
   std::optional<double> match, decay, share, counts;
   std::optional<bool> inherit;
   std::vector<double> sharpness;
@@ -77,6 +77,11 @@ struct MemoryAfterReading {
   std::int64_t slots_in_use = 0;
   std::int64_t refinement_passes = 0;  // after the last text
   std::vector<double> say;             // mixture weight of the slots' predictions for each inverse temperature
+  struct Contexts {
+    std::int64_t entries = 0, evicted = 0;
+    std::vector<double> say;  // mixture weight of each order
+  };
+  std::optional<Contexts> contexts;  // of a memory with contexts
 };
 
 struct ReadReport {

@@ -52,17 +52,21 @@ std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<
   ctx.arena->reset();
   const DeviceBatch device_batch = upload(ctx, batch);
   Tensor states, nll = run.model->evaluate(device_batch, {}, {.states = &states});
-  Tensor shares = memory.store.shares.clone();
+  MixtureState mixture(memory);
   const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
   const std::int32_t only[1] = {0};
   MemoryPredictions answers(ctx, memory, {});
   for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
     const auto row = static_cast<std::int64_t>(t);
     const Tensor state = states.rows(row, row + 1);
-    answers.set_say({mixture_weights(memory.settings, read_vector(shares))});
-    const std::vector<SlotContribution> parts = answers.parts_of(state, only, ids[t + 1], every_slot).front();
+    answers.set_say({mixture_weights(memory.settings, read_vector(mixture.shares))});
+    answers.set_mixtures({mixture.contexts});
+    const std::vector<std::vector<std::int32_t>> before{
+        {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(t) + 1}};
+    const std::vector<SlotContribution> parts = answers.parts_of(state, only, ids[t + 1], every_slot, before).front();
+    const std::vector<ContextContribution> contexts = answers.contexts_of(0, before[0], ids[t + 1]);
     Tensor loss = nll.rows(row, row + 1);
-    mix_losses(ctx, memory, state, device_batch.targets.rows(row, row + 1), shares, loss);
+    mix_losses(ctx, memory, batch, row, state, device_batch.targets.rows(row, row + 1), mixture, loss);
     MemoryContribution& one = out[t + 1];
     one.nll = read_vector(loss)[0];
     const double whole = std::exp(-one.nll);
@@ -76,7 +80,14 @@ std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<
       if (last != first && one.passages.size() < max_passages)
         one.passages.emplace_back(share, passage_at(memory, run.tokenizer, last, words_around));
     }
-    one.share = std::min(one.share, 1.0);
+    for (const ContextContribution& context : contexts) {
+      const double share = context.weight / whole;
+      one.contexts_share += share;
+      if (share >= 0.005)
+        one.contexts.push_back(
+            {context.tokens, share, context.seen, passage_at(memory, run.tokenizer, context.hit, words_around)});
+    }
+    one.share = std::min(one.share + one.contexts_share, 1.0);
   }
   return out;
 }
@@ -130,6 +141,16 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
         passages.back()["share"] = share;
       }
       one["memory"] = {{"share", memory.share}, {"loss", memory.nll}, {"passages", passages}};
+      if (memory.contexts_share > 0) {
+        nlohmann::json contexts = nlohmann::json::array();
+        for (const MemoryContribution::FromContext& context : memory.contexts)
+          contexts.push_back({{"tokens", context.tokens},
+                              {"share", context.share},
+                              {"seen", context.seen},
+                              {"last", to_json(context.last)}});
+        one["memory"]["contexts_share"] = memory.contexts_share;
+        one["memory"]["contexts"] = contexts;
+      }
     }
     if (trace.prompt_tokens > 0) one["generated"] = t >= trace.prompt_tokens;
     nlohmann::json layers = nlohmann::json::array();

@@ -196,7 +196,8 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   out.documents = options.max_documents > 0 ? std::min(options.max_documents, data.documents()) : data.documents();
   std::vector<ChoiceSample> samples(static_cast<std::size_t>(config.layers));
   std::int64_t batches = 0;
-  Tensor shares = options.memory != nullptr ? options.memory->store.shares.clone() : Tensor();
+  std::optional<MixtureState> mixture;
+  if (options.memory != nullptr) mixture.emplace(*options.memory);
   StepSettings settings;
   settings.temperature = options.temperature;
   model.clear_key_sums();
@@ -233,7 +234,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
         count_choices(static_cast<int>(l), query, answer.choices[l], round[i], answer.batch);
       }
       if (options.memory != nullptr)
-        mix_losses(ctx, *options.memory, answer.states, answer.batch.targets, shares, answer.losses);
+        mix_losses(ctx, *options.memory, batch, 0, answer.states, answer.batch.targets, *mixture, answer.losses);
       const std::vector<double> nll = read_vector(answer.losses);
       double batch_sum = 0;
       for (std::size_t t = 0; t < nll.size(); ++t) {

@@ -36,6 +36,7 @@ struct SlotSequence {
   // A memory that is mixed into every prediction with these weights (mixture_weights()); null: none.
   const Memory* memory = nullptr;
   std::vector<double> mixture;
+  ContextMixture contexts;  // of a memory with contexts, instead (context_mixture_after())
 };
 
 constexpr TokenId last_drawn = -1;
@@ -74,9 +75,10 @@ struct DecodedRow {
   bool finite = true;  // false: the logits are not finite numbers, and nothing was drawn
   double logprob = 0;  // if logprobs >= 0, of the model mixed with its memory, before penalties and temperature
   std::vector<TokenLogprob> top;
-  double memory_share = 0;                // sources: the memory's part of the token's probability
-  std::vector<SlotContribution> sources;  // largest first
-  std::vector<float> state;               // state
+  double memory_share = 0;                    // sources: the memory's part of the token's probability
+  std::vector<SlotContribution> sources;      // largest first
+  std::vector<ContextContribution> contexts;  // of a memory with contexts: the longest first; part of memory_share
+  std::vector<float> state;                   // state
 };
 
 struct DecodeResult {

@@ -247,9 +247,11 @@ void Engine::admit() {
     sequence->joined = joined_++;
     active_[slot] = sequence;
     const SequenceRequest& request = sequence->request;
-    SlotSequence own{request.sampling, {}, request.memory, {}};
+    SlotSequence own{request.sampling, {}, request.memory, {}, {}};
     if (request.sampling.penalizes()) own.prompt = request.prompt;
-    if (request.memory != nullptr)
+    if (request.memory != nullptr && request.memory->settings.contexts > 0)
+      own.contexts = context_mixture_after(model_, *request.memory, request.prompt);
+    else if (request.memory != nullptr)
       own.mixture =
           mixture_weights(request.memory->settings, mixture_weights_after(model_, *request.memory, request.prompt));
     decoder_->open(sequence->slot, own);
@@ -359,6 +361,7 @@ void Engine::drawn(const std::shared_ptr<Sequence>& sequence, DecodedRow& row) {
   event.top = std::move(row.top);
   event.memory_share = row.memory_share;
   event.sources = std::move(row.sources);
+  event.contexts = std::move(row.contexts);
   event.routes = std::exchange(sequence->routes, {});
   {
     const std::lock_guard lock(mutex_);
@@ -377,7 +380,8 @@ void Engine::scored(const std::shared_ptr<Sequence>& sequence, std::size_t index
     sequence->state_sum.resize(row.state.size());
     for (std::size_t i = 0; i < row.state.size(); ++i) sequence->state_sum[i] += static_cast<double>(row.state[i]);
   } else {
-    sequence->scores[index] = {row.logprob, std::move(row.top), row.memory_share, std::move(row.sources)};
+    sequence->scores[index] = {row.logprob, std::move(row.top), row.memory_share, std::move(row.sources),
+                               std::move(row.contexts)};
   }
   if (--sequence->unscored == 0) {
     if (!sequence->scores.empty() && sequence->request.on_prompt) sequence->request.on_prompt(sequence->scores);

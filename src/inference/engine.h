@@ -69,6 +69,7 @@ struct TokenEvent {
   std::vector<TokenLogprob> top;  // the most likely tokens at this place
   double memory_share = 0;        // if SequenceRequest::sources > 0
   std::vector<SlotContribution> sources;
+  std::vector<ContextContribution> contexts;  // of a memory with contexts
   std::vector<TokenRoutes> routes;  // of the tokens read since the last event: first the prompt's, then one per event
 };
 
@@ -77,6 +78,7 @@ struct PromptToken {
   std::vector<TokenLogprob> top;
   double memory_share = 0;
   std::vector<SlotContribution> sources;
+  std::vector<ContextContribution> contexts;  // of a memory with contexts
 };
 
 struct FinishedSequence {

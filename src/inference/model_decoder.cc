@@ -33,16 +33,19 @@ class HostDecoder : public ModelDecoder {
 
   void open(std::int32_t slot, const SlotSequence& sequence) override {
     Sequence& own = sequences_[static_cast<std::size_t>(slot)];
-    own = {sequence.sampling, {}, sequence.memory, 0};
+    own = {sequence.sampling, {}, sequence.memory, 0, {}};
     if (sequence.sampling.penalizes()) own.counts = TokenCounts(model_.config().vocab, sequence.prompt);
     if (sequence.memory == nullptr) return;
     Remembered& memory = memories_[sequence.memory];
     memory.mixture.resize(sequences_.size());
     memory.mixture[static_cast<std::size_t>(slot)] = sequence.mixture;
+    memory.contexts.resize(sequences_.size());
+    memory.contexts[static_cast<std::size_t>(slot)] = sequence.contexts;
     if (memory.predictions)
       memory.predictions->set_say(memory.mixture);
     else
       memory.predictions.emplace(model_.context(), *sequence.memory, memory.mixture);
+    memory.predictions->set_mixtures(memory.contexts);
   }
 
   void close(std::int32_t slot) override { sequences_[static_cast<std::size_t>(slot)] = {}; }
@@ -74,10 +77,12 @@ class HostDecoder : public ModelDecoder {
     SamplingOptions sampling;
     TokenCounts counts;
     const Memory* memory = nullptr;
-    TokenId last = 0;  // drawn
+    TokenId last = 0;             // drawn
+    std::vector<TokenId> tokens;  // by position; only with a memory
   };
   struct Remembered {
     std::vector<std::vector<double>> mixture;  // by slot
+    std::vector<ContextMixture> contexts;      // also
     std::optional<MemoryPredictions> predictions;
   };
   // Rows of one call of the model, as indices into the batch.
@@ -145,6 +150,10 @@ DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
       const std::int32_t slot = batch.slots[row];
       part.tokens.push_back(batch.tokens[row] == last_drawn ? sequences_[static_cast<std::size_t>(slot)].last
                                                             : batch.tokens[row]);
+      if (Sequence& own = sequences_[static_cast<std::size_t>(slot)]; own.memory != nullptr) {
+        own.tokens.resize(static_cast<std::size_t>(batch.positions[row]) + 1);
+        own.tokens.back() = part.tokens.back();
+      }
       part.slots.push_back(slot);
       part.positions.push_back(batch.positions[row]);
       part.rows.push_back(static_cast<std::int32_t>(row));
@@ -204,6 +213,13 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
     const std::span<const double> row(logits.data() + n * vocab, vocab);
     result.wanted[wanted[n]].finite = std::all_of(row.begin(), row.end(), [](double x) { return std::isfinite(x); });
   }
+  const auto before = [&](std::size_t n) {
+    const auto row = static_cast<std::size_t>(batch.wanted[wanted[n]].row);
+    const std::vector<TokenId>& tokens = sequences_[static_cast<std::size_t>(batch.slots[row])].tokens;
+    const auto end = std::min<std::ptrdiff_t>(std::ssize(tokens), batch.positions[row] + 1);
+    const auto begin = std::max<std::ptrdiff_t>(0, end - longest_context);
+    return std::vector<std::int32_t>(tokens.begin() + begin, tokens.begin() + end);
+  };
   // Each memory mixes its rows.
   std::vector<std::vector<std::size_t>> rows_of;
   std::vector<const Memory*> mixed;
@@ -226,15 +242,20 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
     // A search of partitions sums in pieces whose size depends on the number of rows.
     if (rows_of[m].size() == count && !searches_some_partitions(mixed[m]->store, mixed[m]->settings)) {
       std::vector<std::int32_t> texts;
-      for (const std::size_t n : rows_of[m]) texts.push_back(slot_of(wanted[n]));
-      predictions.mix(states, texts, logits);
+      std::vector<std::vector<std::int32_t>> contexts;
+      for (const std::size_t n : rows_of[m]) {
+        texts.push_back(slot_of(wanted[n]));
+        contexts.push_back(before(n));
+      }
+      predictions.mix(states, texts, logits, contexts);
       continue;
     }
     for (const std::size_t n : rows_of[m]) {
       const std::vector<std::int32_t> texts{slot_of(wanted[n])};
       std::vector<double> one(logits.begin() + static_cast<std::ptrdiff_t>(n * vocab),
                               logits.begin() + static_cast<std::ptrdiff_t>((n + 1) * vocab));
-      predictions.mix(states_of(n), texts, one);
+      const std::vector<std::vector<std::int32_t>> contexts{before(n)};
+      predictions.mix(states_of(n), texts, one, contexts);
       std::copy(one.begin(), one.end(), logits.begin() + static_cast<std::ptrdiff_t>(n * vocab));
     }
   }
@@ -268,10 +289,13 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
     const Memory* memory = sequences_[static_cast<std::size_t>(slot_of(wanted[n]))].memory;
     if (want.sources <= 0 || memory == nullptr || !out.finite || want.kind == WantedRow::Kind::state) continue;
     const std::vector<std::int32_t> texts{slot_of(wanted[n])};
-    std::vector<SlotContribution> all =
-        memories_.at(memory).predictions->parts_of(states_of(n), texts, out.token, SIZE_MAX)[0];
+    const std::vector<std::vector<std::int32_t>> contexts{before(n)};
+    MemoryPredictions& predictions = *memories_.at(memory).predictions;
+    std::vector<SlotContribution> all = predictions.parts_of(states_of(n), texts, out.token, SIZE_MAX, contexts)[0];
+    out.contexts = predictions.contexts_of(texts[0], contexts[0], out.token);
     double held = 0;
     for (const SlotContribution& one : all) held += one.weight;
+    for (const ContextContribution& one : out.contexts) held += one.weight;
     const double probability = std::exp(logprobs_of({logits.data() + n * vocab, vocab}, out.token, 0).chosen.logprob);
     out.memory_share = probability > 0 ? std::min(1.0, held / probability) : 0;
     all.resize(std::min(all.size(), static_cast<std::size_t>(want.sources)));

@@ -257,7 +257,16 @@ Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& con
   Memory memory;
   memory.settings = settings;
   memory.store = make_store(ctx, settings, mean);
+  if (settings.contexts > 0) {
+    memory.contexts = ContextStore(settings.of_contexts(), config.vocab);
+    memory.mixture = make_mixture(settings, config.vocab);
+  }
   return memory;
+}
+
+ContextMixture make_mixture(const MemorySettings& settings, int vocabulary) {
+  return ContextMixture(static_cast<int>(settings.sharpness.size()), settings.of_contexts().orders(), vocabulary,
+                        settings.share);
 }
 
 std::int64_t slots_in_use(const Memory& memory) {
@@ -275,6 +284,13 @@ std::vector<double> mixture_weights(const MemorySettings& settings, const std::v
   return say;
 }
 
+std::vector<double> source_weights(const Memory& memory) {
+  if (memory.settings.contexts > 0) return memory.mixture.general();
+  std::vector<double> out = mixture_weights(memory.settings, read_vector(memory.store.shares));
+  out.insert(out.begin(), 1 - std::accumulate(out.begin(), out.end(), 0.0));
+  return out;
+}
+
 std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
   Slots slots(memory.store);
   std::int64_t emptied = 0;
@@ -284,6 +300,7 @@ std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
     ++emptied;
   }
   slots.put(ctx, memory.store);
+  memory.contexts.prune(min_count);
   HistoryEntry deed;
   deed.kind = HistoryEntry::Kind::prune;
   deed.min_count = min_count;
@@ -296,6 +313,12 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     bad_input(Code::memory_mismatch,
               "the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
               other.model);
+  if (memory.settings.contexts > 0 && other.settings.contexts > 0 &&
+      memory.settings.contexts != other.settings.contexts)
+    bad_input(Code::memory_settings,
+              "the contexts of the two memories have up to {} and {} tokens: read one of them again with the other's "
+              "--contexts",
+              memory.settings.contexts, other.settings.contexts);
   // A text with the same name or file and the same beginning is the same text.
   std::vector<std::int64_t> to;
   for (const MemoryText& text : other.texts) {
@@ -378,6 +401,7 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
   }
   mine.put(ctx, memory.store);
   parts.put(ctx, memory.store);
+  if (memory.settings.contexts > 0 && other.settings.contexts > 0) memory.contexts.merge(other.contexts, moved);
   HistoryEntry deed;
   deed.kind = HistoryEntry::Kind::merge;
   deed.settings = other.settings;

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "memory/context_mixture.h"
+#include "memory/contexts.h"
 #include "memory/settings.h"
 #include "memory/store.h"
 #include "model/model.h"
@@ -41,6 +43,9 @@ struct HistoryEntry {
 struct Memory {
   MemorySettings settings;  // window is never 0
   Store store;
+  // Only with settings.contexts > 0. The mixture then replaces the weights of the store.
+  ContextStore contexts;
+  ContextMixture mixture;
   std::string model;      // fingerprint of the model and tokenizer it belongs to
   std::string tokenizer;  // hash of the tokenizer only: enough to decode the tokens of the memory
   std::string run;        // run folder of that model
@@ -59,12 +64,19 @@ void require_model(const Memory& memory, const std::string& path, Model& model, 
 std::int64_t default_window(const ModelConfig& config);
 Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& config, const Tensor& mean);
 
+// The mixture of a memory that has read nothing; `vocabulary` is that of its model.
+ContextMixture make_mixture(const MemorySettings& settings, int vocabulary);
+
 // Returns the number of slots that are not empty.
 std::int64_t slots_in_use(const Memory& memory);
 // Returns the weight of a memory's slots in a prediction, per sharpness: the sum of share * mixture weight (Λ · ω).
 std::vector<double> mixture_weights(const MemorySettings& settings, const std::vector<double>& shares);
 
-// Empties slots with a count below min_count; returns how many.
+// Returns the weight of each source in predictions in general: the model, the slots for each sharpness, and the
+// contexts of each order if there are any.
+std::vector<double> source_weights(const Memory& memory);
+
+// Empties slots with a count below min_count; returns how many. Entries of contexts that were seen less are removed.
 std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count);
 // Merges another memory of the same model into this one. Each of its slots is matched like a query of an update, among
 // the slots that hold its main token, and joins the nearest one with all its tokens. Unmatched slots fill empty slots,

@@ -11,7 +11,8 @@
 namespace some {
 namespace {
 
-constexpr const char* format_name = "some memory 1";
+// A memory with contexts has the second name, so that a program that does not know them refuses it.
+constexpr const char *format_name = "some memory 1", *format_with_contexts = "some memory 2";
 constexpr std::size_t max_texts = 1 << 20;
 
 nlohmann::json to_json(const std::vector<HistoryEntry>& history) {
@@ -90,7 +91,8 @@ class Loader {
 
   Memory load() {
     const auto& metadata = file_.metadata();
-    if (const auto found = metadata.find("format"); found == metadata.end() || found->second != format_name)
+    if (const auto found = metadata.find("format");
+        found == metadata.end() || (found->second != format_name && found->second != format_with_contexts))
       bad_input(Code::memory_invalid, "{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
     const JsonObject header(parse_json(file_.require_metadata("memory"), path() + ": its header"),
                             path() + ": its header");
@@ -140,6 +142,7 @@ class Loader {
     store.values = on_device(values.reshape({entries, slots}));
     store.born = places("born", memory, values);
     store.hit = places("hit", memory, values);
+    if (memory.settings.contexts > 0) load_contexts(header.object("contexts"), memory);
     return memory;
   }
 
@@ -160,6 +163,41 @@ class Loader {
     if (count > 0 && (m >= memory.store.reach || !(std::abs(sum - count) <= 1e-4 * count)))
       bad_input(Code::memory_damaged, "{}: slot {} is damaged: a count of {}, where what it holds makes {}", path(), m,
                 count, sum);
+  }
+  template <typename T>
+  std::vector<T> list(const std::string& name, std::int64_t width, DType type) const {
+    const Shape shape = file_.shape(name);
+    if (shape.rank() != 2 || shape[1] != width)
+      bad_input(Code::memory_invalid, "{}: {} has shape {}; must be [n, {}]", path(), name, shape.text(), width);
+    const Tensor stored = load(name, shape, type);
+    return {stored.data<T>(), stored.data<T>() + stored.elements()};
+  }
+  void load_contexts(const JsonObject& header, Memory& memory) const {
+    const ContextSettings settings = memory.settings.of_contexts();
+    const int vocabulary = header.need<int>("vocabulary", 1, 1 << 22);
+    ContextStore::State state;
+    state.unit = header.need<double>("unit");
+    state.evicted = header.need<std::int64_t>("evicted");
+    state.nodes = list<std::int32_t>("contexts.nodes", 3 + settings.longest, DType::i32);
+    state.entries = list<std::int32_t>("contexts.entries", 4, DType::i32);
+    state.usage = list<double>("contexts.usage", 1, DType::f64);
+    state.places = list<std::int64_t>("contexts.places", 4, DType::i64);
+    state.counts_of_counts = list<std::int64_t>("contexts.counts", 4, DType::i64);
+    std::vector<std::int64_t> packed_places;
+    for (std::size_t i = 0; i + 1 < state.places.size(); i += 2) {
+      const Place place{state.places[i], state.places[i + 1]};
+      const bool fits = place.text >= 0 && place.text < std::ssize(memory.texts) && place.offset >= 0 &&
+                        place.offset < std::ssize(memory.texts[static_cast<std::size_t>(place.text)].tokens);
+      if (!fits)
+        bad_input(Code::memory_invalid, "{}: contexts.places names token {} of text {}, which is not there", path(),
+                  place.offset, place.text);
+      packed_places.push_back(packed(place));
+    }
+    state.places = std::move(packed_places);
+    memory.contexts = ContextStore::restore(settings, vocabulary, state, path());
+    memory.mixture =
+        ContextMixture::restore(static_cast<int>(memory.settings.sharpness.size()), settings.orders(), vocabulary,
+                                memory.settings.share, list<double>("contexts.mixture", 1, DType::f64), path());
   }
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {
@@ -221,6 +259,33 @@ class Loader {
 
 }  // namespace
 
+namespace {
+
+template <typename T>
+Tensor table(const std::vector<T>& numbers, std::int64_t width, DType type) {
+  Tensor out = Tensor::empty({std::ssize(numbers) / width, width}, type);
+  std::copy(numbers.begin(), numbers.end(), out.data<T>());
+  return out;
+}
+
+nlohmann::json add_contexts(const Memory& memory, std::vector<std::pair<std::string, Tensor>>& tensors) {
+  const ContextStore::State state = memory.contexts.state();
+  std::vector<std::int64_t> places;
+  for (const std::int64_t one : state.places) {
+    const Place place = unpacked(one);
+    places.insert(places.end(), {place.text, place.offset});
+  }
+  tensors.emplace_back("contexts.nodes", table(state.nodes, 3 + memory.settings.contexts, DType::i32));
+  tensors.emplace_back("contexts.entries", table(state.entries, 4, DType::i32));
+  tensors.emplace_back("contexts.usage", table(state.usage, 1, DType::f64));
+  tensors.emplace_back("contexts.places", table(places, 4, DType::i64));
+  tensors.emplace_back("contexts.counts", table(state.counts_of_counts, 4, DType::i64));
+  tensors.emplace_back("contexts.mixture", table(memory.mixture.state(), 1, DType::f64));
+  return {{"vocabulary", memory.contexts.vocabulary()}, {"unit", state.unit}, {"evicted", state.evicted}};
+}
+
+}  // namespace
+
 void save_memory(const Memory& memory, const std::string& path) {
   nlohmann::json names = nlohmann::json::array(), files = nlohmann::json::array();
   std::vector<std::pair<std::string, Tensor>> tensors;
@@ -243,16 +308,17 @@ void save_memory(const Memory& memory, const std::string& path) {
     std::copy(text.tokens.begin(), text.tokens.end(), ids.data<std::int32_t>());
     tensors.emplace_back(fmt::format("text.{}", i), ids);
   }
-  const nlohmann::json header{{"model", memory.model}, {"tokenizer", memory.tokenizer},
-                              {"run", memory.run},     {"settings", to_json(memory.settings)},
-                              {"reach", store.reach},  {"texts", names},
-                              {"files", files},        {"deeds", to_json(memory.history)}};
+  nlohmann::json header{{"model", memory.model}, {"tokenizer", memory.tokenizer},
+                        {"run", memory.run},     {"settings", to_json(memory.settings)},
+                        {"reach", store.reach},  {"texts", names},
+                        {"files", files},        {"deeds", to_json(memory.history)}};
+  if (memory.settings.contexts > 0) header["contexts"] = add_contexts(memory, tensors);
   // A rename would replace the link itself. Only the file it leads to can be replaced atomically.
   const std::string target = is_link(path) && exists_path(path) ? std::filesystem::canonical(path).string() : path;
   remove_temporary_files_of(target);  // it may be large, and is in a folder of the user
-  write_safetensors(
-      target, tensors,
-      {{"format", format_name}, {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
+  write_safetensors(target, tensors,
+                    {{"format", memory.settings.contexts > 0 ? format_with_contexts : format_name},
+                     {"memory", header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}});
 }
 
 MemorySaver::MemorySaver(const std::string& path) : path_(path), version_(file_stamp(path)) {}

@@ -1,6 +1,7 @@
 #include "memory/predictions.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "memory/reader.h"
@@ -17,12 +18,29 @@ MemoryPredictions::MemoryPredictions(Context& ctx, const Memory& memory, std::ve
   for (std::size_t at = 0; at < parts_.size(); ++at) parts_[at] /= std::max(counts[at % slots_], 1.0);
 }
 
-std::vector<double> MemoryPredictions::weights(const Tensor& states, std::span<const std::int32_t> texts) {
+std::vector<std::vector<double>> MemoryPredictions::sources(std::span<const std::int32_t> texts,
+                                                            std::span<const std::vector<std::int32_t>> before) const {
+  std::vector<std::vector<double>> out;
+  for (std::size_t r = 0; memory_.settings.contexts > 0 && r < texts.size(); ++r) {
+    const ContextMixture& mixture = context_mixtures_[static_cast<std::size_t>(texts[r])];
+    std::vector<double>& own = out.emplace_back(static_cast<std::size_t>(mixture.sources()));
+    mixture.weights(mixture_context(memory_.contexts.find(before[r]), before[r]), own);
+  }
+  return out;
+}
+
+std::vector<double> MemoryPredictions::weights(const Tensor& states, std::span<const std::int32_t> texts,
+                                               std::span<const std::vector<double>> sources) {
   const ArenaScope scope(*ctx_.arena);
   const auto rows = states.dim(0), kinds = static_cast<std::int64_t>(memory_.settings.sharpness.size());
   Tensor say = Tensor::empty({rows, kinds}, DType::f64);
   for (std::int64_t r = 0; r < rows; ++r) {
-    const std::vector<double>& own = mixture_[static_cast<std::size_t>(texts[static_cast<std::size_t>(r)])];
+    const auto row = static_cast<std::size_t>(r);
+    if (!sources.empty()) {
+      std::copy_n(sources[row].begin() + 1, kinds, say.data<double>() + r * kinds);
+      continue;
+    }
+    const std::vector<double>& own = mixture_[static_cast<std::size_t>(texts[row])];
     std::copy(own.begin(), own.end(), say.data<double>() + r * kinds);
   }
   Tensor queries = ctx_.scratch({rows, states.dim(1)}, ctx_.master);
@@ -32,12 +50,15 @@ std::vector<double> MemoryPredictions::weights(const Tensor& states, std::span<c
   return read_vector(out);
 }
 
-void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> texts, std::vector<double>& logits) {
+void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> texts, std::vector<double>& logits,
+                            std::span<const std::vector<std::int32_t>> before) {
   const auto rows = static_cast<std::size_t>(states.dim(0)), reach = static_cast<std::size_t>(memory_.store.reach);
-  if (rows == 0 || reach == 0) return;
+  const bool counts = memory_.settings.contexts > 0;
+  if (rows == 0 || (reach == 0 && !counts)) return;
   const std::size_t vocabulary = logits.size() / rows;
-  const std::vector<double> weight = weights(states, texts);
-  std::vector<double> said(vocabulary);
+  const std::vector<std::vector<double>> of_sources = sources(texts, before);
+  const std::vector<double> weight = reach > 0 ? weights(states, texts, of_sources) : std::vector<double>();
+  std::vector<double> said(vocabulary), orders;
   for (std::size_t r = 0; r < rows; ++r) {
     std::fill(said.begin(), said.end(), 0.0);
     double heard = 0;
@@ -46,6 +67,15 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
       heard += weight[r * reach + m];
       for (std::size_t at = m; at < values_.size(); at += slots_) {
         if (values_[at] >= 0) said[static_cast<std::size_t>(values_[at])] += parts_[at] * weight[r * reach + m];
+      }
+    }
+    if (counts) {
+      memory_.contexts.distributions(memory_.contexts.find(before[r]), orders);
+      const std::size_t count = orders.size() / vocabulary, first = of_sources[r].size() - count;
+      for (std::size_t k = 0; k < count; ++k) {
+        const double own = of_sources[r][first + k];
+        heard += own;
+        for (std::size_t v = 0; v < vocabulary; ++v) said[v] += own * orders[k * vocabulary + v];
       }
     }
     double* row = logits.data() + r * vocabulary;
@@ -59,13 +89,36 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
   }
 }
 
-std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(const Tensor& states,
-                                                                       std::span<const std::int32_t> texts,
-                                                                       std::int32_t value, std::size_t most) {
+std::vector<ContextContribution> MemoryPredictions::contexts_of(std::int32_t text, std::span<const std::int32_t> before,
+                                                                std::int32_t value) const {
+  std::vector<ContextContribution> out;
+  if (memory_.settings.contexts == 0) return out;
+  const ContextMixture& mixture = context_mixtures_[static_cast<std::size_t>(text)];
+  const ContextMatch match = memory_.contexts.find(before);
+  std::vector<double> sources(static_cast<std::size_t>(mixture.sources()));
+  mixture.weights(mixture_context(match, before), sources);
+  const auto orders = static_cast<std::size_t>(memory_.contexts.settings().orders());
+  std::array<ContextTerm, max_orders> terms;
+  memory_.contexts.terms(match, value, terms);
+  const double* weights = sources.data() + sources.size() - orders;
+  // passed: how much of an order's own share reaches the predictions of itself and of the longer orders.
+  double passed = 0;
+  for (std::size_t k = orders; k-- > 0;) {
+    passed += weights[k];
+    if (const ContextEntry* entry = terms[k].entry; entry != nullptr)
+      out.push_back({static_cast<int>(k), passed * terms[k].own, entry->seen, entry->born, entry->hit});
+    passed *= terms[k].back;
+  }
+  return out;
+}
+
+std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(
+    const Tensor& states, std::span<const std::int32_t> texts, std::int32_t value, std::size_t most,
+    std::span<const std::vector<std::int32_t>> before) {
   const auto rows = static_cast<std::size_t>(states.dim(0)), reach = static_cast<std::size_t>(memory_.store.reach);
   std::vector<std::vector<SlotContribution>> out(rows);
   if (reach == 0) return out;
-  const std::vector<double> weight = weights(states, texts);
+  const std::vector<double> weight = weights(states, texts, sources(texts, before));
   for (std::size_t r = 0; r < rows; ++r) {
     std::vector<SlotContribution>& own = out[r];
     for (std::size_t m = 0; m < reach; ++m) {
@@ -85,18 +138,31 @@ std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(const Ten
   return out;
 }
 
-std::vector<double> mixture_weights_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
+namespace {
+
+MemoryReader reader_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
   MemoryReader reader(model, &memory, false);
   if (tokens.size() > 1)
     reader.read(tokens,
                 {0, 1, std::ssize(tokens), memory.settings.window, windows_at_once(model.context(), model.config())},
                 {});
-  return reader.shares();
+  return reader;
 }
 
-void mix_losses(Context& ctx, const Memory& memory, const Tensor& states, const Tensor& targets, Tensor& shares,
-                Tensor& nll) {
+}  // namespace
+
+std::vector<double> mixture_weights_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
+  return reader_after(model, memory, tokens).shares();
+}
+
+ContextMixture context_mixture_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens) {
+  return reader_after(model, memory, tokens).mixture();
+}
+
+void mix_losses(Context& ctx, const Memory& memory, const Batch& batch, std::int64_t first_row, const Tensor& states,
+                const Tensor& targets, MixtureState& mixture, Tensor& nll) {
   constexpr std::int64_t rows_at_once = 512;
+  const bool counts = memory.settings.contexts > 0;
   const ArenaScope scope(*ctx.arena);
   Tensor queries = ctx.scratch(states.shape(), ctx.master);
   make_queries(ctx, states, memory.store.mean, queries);
@@ -104,13 +170,35 @@ void mix_losses(Context& ctx, const Memory& memory, const Tensor& states, const 
   for (std::int64_t first = 0; first < nll.dim(0); first += rows_at_once)
     windows.push_back({first, std::min(nll.dim(0), first + rows_at_once)});
   std::vector<Matches> found = make_matches(ctx, memory.store, memory.settings, queries, windows);
+  std::vector<double> losses = counts ? read_vector(nll) : std::vector<double>();
   for (std::size_t i = 0; i < windows.size(); ++i) {
     const auto [first, last] = windows[i];
     const Tensor wanted = targets.rows(first, last);
     search(ctx, memory.store, memory.settings, queries.rows(first, last), wanted, found[i]);
-    Tensor losses = nll.rows(first, last);
-    mix(ctx, memory.settings, found[i], wanted, shares, losses);
+    if (!counts) {
+      Tensor own = nll.rows(first, last);
+      mix(ctx, memory.settings, found[i], wanted, mixture.shares, own);
+      continue;
+    }
+    const std::vector<double> said = read_vector(found[i].said);
+    std::vector<double> of_states(memory.settings.sharpness.size());
+    for (std::int64_t row = first; row < last; ++row) {
+      const auto at = static_cast<std::size_t>(first_row + row);
+      if (batch.targets[at] < 0) continue;
+      for (std::size_t s = 0; s < of_states.size(); ++s)
+        of_states[s] = said[s * static_cast<std::size_t>(last - first) + static_cast<std::size_t>(row - first)];
+      const std::size_t begin = at - static_cast<std::size_t>(batch.positions[at]);
+      const auto before = context_before(std::span(batch.tokens).subspan(begin, at + 1 - begin),
+                                         static_cast<std::int64_t>(at + 1 - begin), memory.contexts.settings().longest,
+                                         memory.settings.border);
+      double& loss = losses[static_cast<std::size_t>(row)];
+      loss = mix_position(memory.contexts, mixture.contexts, before, batch.targets[at], loss, of_states);
+    }
   }
+  if (!counts) return;
+  Tensor host = Tensor::empty(nll.shape(), DType::f64);
+  std::copy(losses.begin(), losses.end(), host.data<double>());
+  nll.copy_from(host.to(ctx.master));
 }
 
 }  // namespace some

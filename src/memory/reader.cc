@@ -93,7 +93,10 @@ MemoryReader::MemoryReader(Model& model, Memory* memory, bool learn, std::option
       memory_(memory),
       learn_(learn && memory != nullptr),
       border_(memory != nullptr ? memory->settings.border : border) {
-  if (memory_ != nullptr && !learn_) shares_ = memory_->store.shares.clone();
+  if (memory_ != nullptr && !learn_) {
+    shares_ = memory_->store.shares.clone();
+    mixture_ = memory_->mixture;
+  }
 }
 
 std::vector<double> MemoryReader::shares() const {
@@ -117,7 +120,7 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
 std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                 const PassObserver& observe) {
   return for_each_pass(tokens, span_read, [&](const Answer& answer, const auto& given) {
-    const auto [results, told] = learn_pass(span_read, answer, given);
+    const auto [results, told] = learn_pass(tokens, span_read, answer, given);
     return !observe || observe(results, told);
   });
 }
@@ -227,10 +230,13 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
 
 // Mixes in the memory's predictions and updates the memory.
 std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::learn_pass(
-    const ReadSpan& span_read, const Answer& answer, const std::function<void()>& given) {
+    std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Answer& answer,
+    const std::function<void()>& given) {
   Context& ctx = model_.context();
   const Pass& pass = *answer.pass;
   Tensor nll = answer.losses, frozen = nll, assignments;
+  const bool counts = memory_ != nullptr && memory_->settings.contexts > 0;
+  std::vector<Matches> all_found;                           // read by the mixing
   const bool waits = learn_ && memory_->store.parts() > 1;  // the host waits for every update, to split partitions
   if (memory_ != nullptr) {
     const MemorySettings& settings = memory_->settings;
@@ -246,14 +252,17 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
     if (waits) given();
     std::vector<Rows> windows;
     for (const Pass::Window& window : pass.windows) windows.push_back({window.begin, window.end});
-    std::vector<Matches> all_found = make_matches(ctx, store, settings, all_queries, windows);  // read by the mixing
+    all_found = make_matches(ctx, store, settings, all_queries, windows);
     for (std::size_t i = 0; i < pass.windows.size(); ++i) {
       const Pass::Window& window = pass.windows[i];
       const Tensor targets = answer.targets.rows(window.begin, window.end);
       const Tensor queries = all_queries.rows(window.begin, window.end);
       Tensor losses = nll.rows(window.begin, window.end);
-      search_and_mix_concurrently(ctx, mixing_, store, settings, queries, targets, all_found[i],
-                                  learn_ ? store.shares : shares_, losses);
+      if (counts)
+        search(ctx, store, settings, queries, targets, all_found[i]);
+      else
+        search_and_mix_concurrently(ctx, mixing_, store, settings, queries, targets, all_found[i],
+                                    learn_ ? store.shares : shares_, losses);
       if (!learn_) continue;
       const ArenaScope scope(*ctx.arena);
       const std::int64_t from = window.first - pass.windows.front().first;
@@ -267,7 +276,9 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
   }
   if (!waits) given();
   const std::vector<double> alone = read_vector(frozen);
-  const std::vector<double> mixed = memory_ != nullptr ? read_vector(nll) : alone;
+  const std::vector<double> mixed = counts               ? mix_contexts(tokens, span_read, pass, alone, all_found)
+                                    : memory_ != nullptr ? read_vector(nll)
+                                                         : alone;
   const std::vector<std::int32_t> became = memory_ != nullptr ? read_ids(assignments) : std::vector<std::int32_t>();
   std::vector<WindowResult> results;
   std::vector<SlotAssignment> told;
@@ -294,6 +305,32 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
     results.push_back(result);
   }
   return {std::move(results), std::move(told)};
+}
+
+// Mixes model, states and contexts on the host and counts the contexts, token after token; on a GPU the model's next
+// pass runs meanwhile. Returns the losses of the rows.
+std::vector<double> MemoryReader::mix_contexts(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
+                                               const Pass& pass, const std::vector<double>& alone,
+                                               std::span<const Matches> found) {
+  ContextStore& contexts = memory_->contexts;
+  ContextMixture& mixture = learn_ ? memory_->mixture : mixture_;
+  const int longest = contexts.settings().longest;
+  std::vector<double> losses = alone, states(memory_->settings.sharpness.size());
+  for (std::size_t i = 0; i < pass.windows.size(); ++i) {
+    const Pass::Window& window = pass.windows[i];
+    const std::vector<double> said = read_vector(found[i].said);
+    const auto count = static_cast<std::size_t>(window.last - window.first);
+    for (std::size_t n = 0; n < count; ++n) {
+      const std::int64_t t = window.first + static_cast<std::int64_t>(n);
+      const auto row = static_cast<std::size_t>(window.begin) + n;
+      const std::int32_t target = tokens[static_cast<std::size_t>(t)];
+      for (std::size_t s = 0; s < states.size(); ++s) states[s] = said[s * count + n];
+      const auto before = context_before(tokens, t, longest, border_);
+      losses[row] = mix_position(contexts, mixture, before, target, alone[row], states);
+      if (learn_) contexts.learn(before, target, packed({span_read.text, t}));
+    }
+  }
+  return losses;
 }
 
 std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, std::span<const std::int32_t> tokens,
@@ -527,6 +564,11 @@ Memory memory_without_text(Model& model, const Memory& memory, std::int64_t text
     }
     places->copy_from(host);
   }
+  left.contexts.move_places([&](std::int64_t one) {
+    if (one == no_place) return no_place;
+    const Place place = unpacked(one);
+    return place.text > text ? packed({place.text - 1, place.offset}) : one;
+  });
   return left;
 }
 

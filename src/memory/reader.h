@@ -60,6 +60,8 @@ class MemoryReader {
                 const std::function<bool(std::int64_t)>& observe);
 
   std::vector<double> shares() const;  // current mixture weights
+  // The same of a memory with contexts.
+  const ContextMixture& mixture() const { return learn_ ? memory_->mixture : mixture_; }
 
  private:
   struct Pass;
@@ -71,15 +73,19 @@ class MemoryReader {
   std::int64_t for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Work& work);
   Round round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
   std::vector<Answer> run_passes(const std::vector<Pass>& round);
-  std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> learn_pass(const ReadSpan& span_read,
+  std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> learn_pass(std::span<const std::int32_t> tokens,
+                                                                               const ReadSpan& span_read,
                                                                                const Answer& answer,
                                                                                const std::function<void()>& given);
+  std::vector<double> mix_contexts(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Pass& pass,
+                                   const std::vector<double>& alone, std::span<const Matches> found);
   Pass pass_of(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at) const;
   Model& model_;
   Memory* memory_;
   bool learn_;
   std::optional<std::int32_t> border_;
-  Tensor shares_;  // for a reader that does not learn
+  Tensor shares_;           // for a reader that does not learn
+  ContextMixture mixture_;  // also
   Mixing mixing_;
 };
 

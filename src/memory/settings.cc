@@ -38,6 +38,11 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
         "Rounds of settling, when all is read: it is read again, and slots become the centres of what comes to them.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(max_window),
                  "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
+    list.integer("contexts", &MemorySettings::contexts, 0, longest_context,
+                 "Tokens of the longest context whose followers are counted, after every token; 0: none are counted.");
+    list.integer("context_entries", &MemorySettings::context_entries, static_cast<double>(min_context_entries),
+                 static_cast<double>(max_context_entries),
+                 "Pairs of a context and a token that followed it, at most; the least used are evicted.");
     return list.list;
   }();
   return settings;
@@ -77,13 +82,22 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   if (settings.window < 0 || settings.window > max_window)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of tokens up to {}, or 0",
               where + "window", settings.window, max_window);
+  if (settings.contexts < 0 || settings.contexts > longest_context)
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; must be a number of tokens from 0 (none) to {}",
+              where + "contexts", settings.contexts, longest_context);
+  if (settings.context_entries < min_context_entries || settings.context_entries > max_context_entries)
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; must be from {} to {}", where + "context_entries",
+              settings.context_entries, min_context_entries, max_context_entries);
 }
 
 double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
   const auto number = static_cast<double>(bytes_of_number), width = static_cast<double>(d);
   const double of_entry = sizeof(std::int32_t) + number + 2 * sizeof(std::int64_t), of_slot = (width + 2) * number;
   const double of_parts = settings.parts > 1 ? static_cast<double>(settings.parts) * width * number : 0;
-  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) + of_parts;
+  const double of_contexts =
+      settings.contexts > 0 ? static_cast<double>(settings.context_entries) * ContextStore::bytes_per_entry() : 0;
+  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) + of_parts +
+         of_contexts;
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
@@ -93,6 +107,10 @@ nlohmann::json to_json(const MemorySettings& settings) {
   if (settings.parts > 1 || settings.look != MemorySettings{}.look) {
     out["parts"] = settings.parts;
     out["look"] = settings.look;
+  }
+  if (settings.contexts > 0 || settings.context_entries != MemorySettings{}.context_entries) {
+    out["contexts"] = settings.contexts;
+    out["context_entries"] = settings.context_entries;
   }
   if (settings.rounds > 0) out["rounds"] = settings.rounds;
   if (settings.border) out["document_end"] = *settings.border;
@@ -119,6 +137,8 @@ MemorySettings settings_from(const JsonObject& object) {
   settings.look = object.get<std::int64_t>("look", settings.look);
   settings.rounds = object.get<std::int64_t>("rounds", 0);
   settings.window = object.need<std::int64_t>("window");
+  settings.contexts = object.get<std::int64_t>("contexts", 0);
+  settings.context_entries = object.get<std::int64_t>("context_entries", settings.context_entries);
   if (object.has("document_end"))
     settings.border = object.need<int>("document_end", 0, std::numeric_limits<int>::max());
   check_settings(settings, object.origin() + ": ");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/files/json.h"
+#include "memory/contexts.h"
 
 namespace some {
 template <typename Owner>
@@ -43,6 +44,9 @@ struct MemorySettings {
   std::int64_t look = 8;    // partitions that a query searches (nprobe); at least the number of partitions: all
   std::int64_t rounds = 0;  // refinement passes after reading a text
   std::int64_t window = 0;  // tokens per update; 0: half of seq_len, at most 256
+  // Exact contexts (memory/contexts.h), learned after every token: tokens of the longest one. 0: none.
+  std::int64_t contexts = 0;
+  std::int64_t context_entries = 131072;  // (context, follower) pairs at most
   // The token that ends a document: each document is then read separately, as in training. Without it a text is one
   // stream.
   std::optional<std::int32_t> border = std::nullopt;
@@ -52,6 +56,10 @@ struct MemorySettings {
     match = never_match;
     values = 1;
     inherit = false;
+  }
+  // Settings of the contexts; `window` must not be 0. Their usage decays as fast as that of the slots.
+  ContextSettings of_contexts() const {
+    return {static_cast<int>(contexts), context_entries, decay / static_cast<double>(window)};
   }
   std::int64_t mixed() const { return static_cast<std::int64_t>(sharpness.size()) * shares_each; }
   bool operator==(const MemorySettings&) const = default;

@@ -84,6 +84,9 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
     bad_input(Code::memory_mismatch, "{}: keys of {} numbers, where the model's states have {}", path,
               memory.store.keys.dim(1), run.recipe.model.d_model);
   const auto known = static_cast<std::int32_t>(run.model->config().vocab);
+  if (memory.settings.contexts > 0 && memory.contexts.vocabulary() != known)
+    bad_input(Code::memory_mismatch, "{}: its contexts have a vocabulary of {}, and this run one of {}", path,
+              memory.contexts.vocabulary(), known);
   const Tensor values = memory.store.values.to(Device::cpu);
   const std::int32_t* value = values.data<std::int32_t>();
   bool all_known = std::all_of(value, value + values.elements(), [&](std::int32_t one) { return one < known; });

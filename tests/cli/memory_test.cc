@@ -78,6 +78,45 @@ TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
   EXPECT_EQ(wrong.code, 2) << wrong.err;
 }
 
+TEST_F(MemoryCommands, ContextsAreShownWithTheirPlaces) {
+  const std::vector<std::string> contexts{"--contexts", "3", "--context-entries", "2000", "--original", "0"};
+  const auto reads = [&](const std::string& memory, std::vector<std::string> texts) {
+    texts.insert(texts.end(), contexts.begin(), contexts.end());
+    return read(memory, texts);
+  };
+  const CommandResult told = reads("counts", {"a.txt", "b.txt", "--json"});
+  ASSERT_EQ(told.code, 0) << told.err;
+  EXPECT_GT(Json::parse(told.out)["memory"]["contexts"]["entries"], 10);
+  ASSERT_EQ(reads("counts-a", {"a.txt"}).code, 0);
+  ASSERT_EQ(some({"memory", "forget", "counts", "./b.txt", "-o", "counts-left"}).code, 0);
+  EXPECT_EQ(read_file(*folder_ / "counts-left"), read_file(*folder_ / "counts-a")) << "as if it had never been read";
+  const CommandResult shown = some({"memory", "show", "counts", "--json"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  const Json known = Json::parse(shown.out)["contexts"];
+  ASSERT_FALSE(known["strongest"].empty());
+  EXPECT_GE(known["strongest"][0]["seen"], 2);
+  EXPECT_EQ(known["strongest"][0]["born"]["token"], known["strongest"][0]["token"]);
+  EXPECT_EQ(known["say"].size(), 4u);
+  const CommandResult traced = some(
+      {"trace", "runs/tiny", "--text", "The fox likes plum jam", "--memory", "counts", "--json", "--device", "cpu"});
+  ASSERT_EQ(traced.code, 0) << traced.err;
+  double share = 0;
+  const Json trace = Json::parse(traced.out);
+  for (const Json& token : trace["tokens"]) {
+    if (!token.contains("memory") || !token["memory"].contains("contexts")) continue;
+    for (const Json& one : token["memory"]["contexts"]) share = std::max(share, one["share"].get<double>());
+    EXPECT_LE(token["memory"]["contexts_share"].get<double>(), token["memory"]["share"].get<double>() + 1e-9);
+  }
+  EXPECT_GT(share, 0.1);
+  EXPECT_EQ(some({"memory", "show", "counts"}).code, 0);
+  EXPECT_EQ(some({"memory", "prune", "counts", "-o", "counts-pruned"}).code, 0);
+  EXPECT_EQ(some({"memory", "merge", "counts-a", "counts", "-o", "counts-both"}).code, 0);
+  EXPECT_EQ(some({"generate", "runs/tiny", "--prompt", "The fox", "--max-tokens", "5", "--memory", "counts-both",
+                  "--device", "cpu"})
+                .code,
+            0);
+}
+
 TEST_F(MemoryCommands, ATextThatItHasReadIsToldOf) {
   const CommandResult stories = read("stories", {"builtin:stories", "--max-documents", "4"});
   ASSERT_EQ(stories.code, 0) << stories.err;

@@ -89,21 +89,30 @@ bool same(const Memory& a, const Memory& b) {
   for (std::size_t i = 0; i < a.texts.size(); ++i) {
     if (a.texts[i].name != b.texts[i].name || a.texts[i].tokens != b.texts[i].tokens) return false;
   }
+  if (a.settings.contexts > 0 && !(a.contexts == b.contexts && a.mixture.state() == b.mixture.state())) return false;
   return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
 }
 
-// Tests run for a store with one partition and with several.
-class Divided : public testing::TestWithParam<int> {
+// Tests run for a store with one partition and with several, and for one with contexts, of which some are evicted.
+struct Kind {
+  const char* name;
+  std::int64_t parts = 1, contexts = 0;
+};
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
+class Divided : public testing::TestWithParam<Kind> {
  public:
   static MemorySettings small_settings() {
     MemorySettings settings = test::small_settings();
-    settings.parts = GetParam();
+    settings.parts = GetParam().parts;
     settings.look = 2;
+    settings.contexts = GetParam().contexts;
+    settings.context_entries = 2000;
     return settings;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Memory, Divided, testing::Values(1, 6),
-                         [](const auto& info) { return info.param == 1 ? "not" : "in_parts"; });
+INSTANTIATE_TEST_SUITE_P(Memory, Divided,
+                         testing::Values(Kind{"not"}, Kind{"in_parts", 6}, Kind{"with_contexts", 1, 4}),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(Reading, PredictsEveryTokenOnceBeforeItIsLearnt) {
   Fixture fixture;
@@ -556,21 +565,109 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
   Tensor states, nll = fixture.model->evaluate(device_batch, {}, {.states = &states});
   std::vector<double> logits = read_vector(fixture.model->logits(device_batch, {}));
   const std::size_t vocabulary = static_cast<std::size_t>(fixture.model->config().vocab);
-  Tensor shares = memory.store.shares.clone();
+  MixtureState mixture(memory);
   for (std::size_t t = 0; t + 1 < row.size(); ++t) {
     const auto at = static_cast<std::int64_t>(t);
-    MemoryPredictions answers(ctx, memory, {mixture_weights(memory.settings, read_vector(shares))});
+    MemoryPredictions answers(ctx, memory, {mixture_weights(memory.settings, read_vector(mixture.shares))});
+    answers.set_mixtures({mixture.contexts});
     std::vector<double> one(logits.begin() + static_cast<std::ptrdiff_t>(t * vocabulary),
                             logits.begin() + static_cast<std::ptrdiff_t>((t + 1) * vocabulary));
     const std::int32_t only[1] = {0};
-    answers.mix(states.rows(at, at + 1), only, one);
+    const std::vector<std::vector<std::int32_t>> before{{row.begin(), row.begin() + at + 1}};
+    answers.mix(states.rows(at, at + 1), only, one, before);
     double sum = 0;
     for (const double log : one) sum += std::exp(log);
     EXPECT_NEAR(sum, 1, 1e-5);
     Tensor loss = nll.rows(at, at + 1);
-    mix_losses(ctx, memory, states.rows(at, at + 1), device_batch.targets.rows(at, at + 1), shares, loss);
+    mix_losses(ctx, memory, batch, at, states.rows(at, at + 1), device_batch.targets.rows(at, at + 1), mixture, loss);
     EXPECT_NEAR(-one[static_cast<std::size_t>(row[t + 1])], read_vector(loss)[0], 1e-4);
   }
+}
+
+// What a context says of a token is what its entries say, and has the places where the token followed it.
+TEST(Contexts, ContributeWithTheirPlaces) {
+  Fixture fixture;
+  MemorySettings settings = small_settings();
+  settings.contexts = 4;
+  Memory memory = fixture.memory(settings);
+  const std::vector<std::int32_t> text = Fixture::words(800, 5);
+  learn_text(*fixture.model, memory, "a", text, 800, {});
+  MemoryPredictions answers(*fixture.ctx, memory, {});
+  answers.set_mixtures({memory.mixture});
+  int found = 0;
+  for (std::size_t t = 700; t < 760; ++t) {
+    const auto before = std::span(text).subspan(t - 4, 4);
+    for (const ContextContribution& one : answers.contexts_of(0, before, text[t])) {
+      ++found;
+      EXPECT_GT(one.weight, 0);
+      EXPECT_GE(one.seen, 1);
+      for (const std::int64_t packed_place : {one.born, one.hit}) {
+        const Place place = unpacked(packed_place);
+        const auto at = static_cast<std::size_t>(place.offset);
+        ASSERT_EQ(place.text, 0);
+        EXPECT_EQ(text[at], text[t]);
+        for (int i = 1; i <= one.tokens; ++i)
+          EXPECT_EQ(text[at - static_cast<std::size_t>(i)], text[t - static_cast<std::size_t>(i)]);
+      }
+    }
+  }
+  EXPECT_GT(found, 100);
+}
+
+// The loss of a position depends on nothing after it, whatever windows and passes the text is read in.
+TEST(Contexts, AreCausalAndLearntAfterEveryToken) {
+  MemorySettings settings = small_settings();
+  settings.contexts = 5;
+  const auto losses = [&](const std::vector<std::int32_t>& text, std::int64_t window) {
+    Fixture fixture;
+    MemorySettings own = settings;
+    own.window = window;
+    Memory memory = fixture.memory(own);
+    std::vector<double> out;
+    learn_text(*fixture.model, memory, "a", text, std::ssize(text), [&](auto windows, auto) {
+      for (const WindowResult& one : windows) out.push_back(one.mixed);
+      return true;
+    });
+    return out;
+  };
+  const std::vector<std::int32_t> text = Fixture::words(400, 5);
+  const std::vector<double> before = losses(text, 1);
+  for (const std::size_t changed : {50, 200, 399}) {
+    std::vector<std::int32_t> other = text;
+    other[changed] = other[changed] == 3 ? 4 : 3;
+    const std::vector<double> after = losses(other, 1);
+    for (std::size_t t = 1; t < changed; ++t) ASSERT_EQ(before[t - 1], after[t - 1]) << t << " of " << changed;
+    EXPECT_NE(before[changed - 1], after[changed - 1]);
+  }
+}
+
+// Reading with contexts beats reading with states alone on a text that repeats itself.
+TEST(Contexts, GainOverStates) {
+  const std::vector<std::int32_t> text = Fixture::words(2000, 5);
+  double sum[2] = {};
+  for (const int contexts : {0, 4}) {
+    Fixture fixture;
+    MemorySettings settings = small_settings();
+    settings.contexts = contexts;
+    Memory memory = fixture.memory(settings);
+    learn_text(*fixture.model, memory, "a", text, 2000, [&](auto windows, auto) {
+      for (const WindowResult& one : windows) sum[contexts > 0] += one.mixed;
+      return true;
+    });
+  }
+  EXPECT_LT(sum[1], 0.95 * sum[0]);
+}
+
+TEST(Contexts, OfOtherLengthsAreNotMerged) {
+  Fixture fixture;
+  MemorySettings settings = small_settings();
+  settings.contexts = 4;
+  Memory memory = fixture.memory(settings), none = fixture.memory(small_settings());
+  settings.contexts = 5;
+  const Memory other = fixture.memory(settings);
+  EXPECT_ERROR(merge(*fixture.ctx, memory, other), Code::memory_settings, "4", "5");
+  EXPECT_NO_THROW(merge(*fixture.ctx, none, other));
+  EXPECT_NO_THROW(merge(*fixture.ctx, memory, none));
 }
 
 }  // namespace

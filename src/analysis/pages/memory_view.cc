@@ -33,6 +33,18 @@ std::vector<std::int64_t> entries_of(const Memory& memory, std::int64_t slot, co
   return out;
 }
 
+// Returns the entries of the longest contexts that were seen most often, the first among equals.
+std::vector<ContextEntry> strongest_contexts(const ContextStore& contexts, std::size_t most) {
+  std::vector<ContextEntry> out;
+  for (const ContextEntry& entry : contexts.entries()) {
+    if (contexts.order_of(entry.node) == contexts.settings().longest) out.push_back(entry);
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const ContextEntry& a, const ContextEntry& b) { return a.seen > b.seen; });
+  out.resize(std::min(most, out.size()));
+  return out;
+}
+
 }  // namespace
 
 Passage passage_at(const Memory& memory, const Tokenizer& tokenizer, std::int64_t packed_place, std::int64_t around) {
@@ -71,7 +83,9 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
   out.settings = memory.settings;
   out.slots_in_use = std::ssize(order);
   out.tokens_held = all;
-  out.say = mixture_weights(memory.settings, read_vector(memory.store.shares));
+  const std::vector<double> weights = source_weights(memory);
+  const std::size_t kinds = memory.settings.sharpness.size();
+  out.say.assign(weights.begin() + 1, weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds));
   for (std::size_t i = 0; i < memory.texts.size(); ++i)
     out.texts.push_back({memory.texts[i].name, std::ssize(memory.texts[i].tokens), births[i]});
   const std::size_t shown = std::min(strongest, order.size());
@@ -88,6 +102,18 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
     out.strongest.push_back({static_cast<std::int64_t>(m), holding.front().first, counts[m], usage[m],
                              passage_at(memory, tokenizer, born.data<std::int64_t>()[entries.front()], 12),
                              passage_at(memory, tokenizer, hit.data<std::int64_t>()[entries.front()], 12), holding});
+  }
+  if (memory.settings.contexts > 0) {
+    MemoryDescription::ContextsKnown& known = out.contexts.emplace();
+    known.entries = memory.contexts.size();
+    known.evicted = memory.contexts.evicted();
+    known.say.assign(weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds), weights.end());
+    for (const ContextEntry& entry : strongest_contexts(memory.contexts, strongest)) {
+      const std::vector<std::int32_t> context = memory.contexts.tokens_of(entry.node);
+      known.strongest.push_back({tokenizer.decode(context), tokenizer.decode(std::span(&entry.token, 1)), entry.seen,
+                                 passage_at(memory, tokenizer, entry.born, 12),
+                                 passage_at(memory, tokenizer, entry.hit, 12)});
+    }
   }
   return out;
 }
@@ -107,14 +133,26 @@ nlohmann::json to_json(const MemoryDescription& description) {
                      {"born", to_json(slot.born)},
                      {"hit", to_json(slot.hit)}});
   }
-  return {{"model", description.model},
-          {"run", description.run},
-          {"settings", to_json(description.settings)},
-          {"slots_in_use", description.slots_in_use},
-          {"tokens_held", description.tokens_held},
-          {"say", description.say},
-          {"texts", texts},
-          {"strongest", slots}};
+  nlohmann::json out{{"model", description.model},
+                     {"run", description.run},
+                     {"settings", to_json(description.settings)},
+                     {"slots_in_use", description.slots_in_use},
+                     {"tokens_held", description.tokens_held},
+                     {"say", description.say},
+                     {"texts", texts},
+                     {"strongest", slots}};
+  if (const auto& known = description.contexts) {
+    nlohmann::json contexts = nlohmann::json::array();
+    for (const auto& entry : known->strongest)
+      contexts.push_back({{"context", entry.context},
+                          {"token", entry.token},
+                          {"seen", entry.seen},
+                          {"born", to_json(entry.born)},
+                          {"hit", to_json(entry.hit)}});
+    out["contexts"] = {
+        {"entries", known->entries}, {"evicted", known->evicted}, {"say", known->say}, {"strongest", contexts}};
+  }
+  return out;
 }
 
 std::int64_t text_named(const Memory& memory, const std::string& name) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,18 @@ struct MemoryDescription {
   std::vector<double> say;  // mixture weight of the slots' predictions for each inverse temperature
   std::vector<Text> texts;
   std::vector<Slot> strongest;  // slots with the highest counts
+  // Of a memory with contexts.
+  struct ContextsKnown {
+    std::int64_t entries = 0, evicted = 0;
+    std::vector<double> say;  // mixture weight of each order
+    struct Entry {
+      std::string context, token;
+      std::int64_t seen = 0;
+      Passage born, hit;  // where the token first and last followed the context
+    };
+    std::vector<Entry> strongest;  // the longest contexts with the tokens that followed them most often
+  };
+  std::optional<ContextsKnown> contexts;
 };
 MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokenizer, std::size_t strongest);
 nlohmann::json to_json(const MemoryDescription& description);

@@ -53,6 +53,9 @@ json to_json(const ReadReport& report) {
                      {"rounds_settled", report.memory->refinement_passes},
                      {"settling_seconds", report.refinement_seconds},
                      {"say", report.memory->say}};
+    if (const auto& contexts = report.memory->contexts)
+      out["memory"]["contexts"] = {
+          {"entries", contexts->entries}, {"evicted", contexts->evicted}, {"say", contexts->say}};
   }
   if (report.original)
     out["original"] = {

@@ -57,6 +57,8 @@ const MemorySetting memory_settings[] = {
     {"inherit", [](MemoryOverrides& to, py::handle value) { to.inherit = value.cast<bool>(); }},
     {"parts", [](MemoryOverrides& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
     {"look", [](MemoryOverrides& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
+    {"contexts", [](MemoryOverrides& to, py::handle value) { to.contexts = value.cast<std::int64_t>(); }},
+    {"context_entries", [](MemoryOverrides& to, py::handle value) { to.context_entries = value.cast<std::int64_t>(); }},
     {"documents", [](MemoryOverrides& to, py::handle value) { to.documents = value.cast<bool>(); }},
 };
 

@@ -61,7 +61,16 @@ void show(const ShowOptions& options) {
                memory.store.partitions_active(), memory.settings.look);
   double say = 0;
   for (const double one : report.say) say += one;
-  fmt::print("current mixture weight: {:.1f}%\n\n", 100 * say);
+  if (const auto& contexts = report.contexts) {
+    double counted = 0;
+    for (const double one : contexts->say) counted += one;
+    fmt::print("contexts of up to {} tokens: {} of {} entries in use, {} evicted\n", memory.settings.contexts,
+               contexts->entries, memory.settings.context_entries, contexts->evicted);
+    fmt::print("shares in predictions now: model {:.1f}%, slots {:.1f}%, contexts {:.1f}%\n\n",
+               100 * (1 - say - counted), 100 * say, 100 * counted);
+  } else {
+    fmt::print("current mixture weight: {:.1f}%\n\n", 100 * say);
+  }
   std::int64_t number = 0;
   for (const MemoryDescription::Text& text : report.texts)
     fmt::print("text {}  {}: {} tokens read, {} slots inserted\n", ++number, escaped(text.name), text.tokens,
@@ -77,6 +86,13 @@ void show(const ShowOptions& options) {
     fmt::print("         inserted in {} at {}: {}\n", escaped(slot.born.text), slot.born.offset, in_words(slot.born));
     if (slot.hit.offset != slot.born.offset || slot.hit.text != slot.born.text)
       fmt::print("         last match in {} at {}: {}\n", escaped(slot.hit.text), slot.hit.offset, in_words(slot.hit));
+  }
+  if (!report.contexts || report.contexts->strongest.empty()) return;
+  fmt::print("\n   seen  context and the token that followed it\n");
+  for (const auto& entry : report.contexts->strongest) {
+    fmt::print("{:>7}  \"{}\" -> \"{}\"\n", entry.seen, one_line(entry.context), one_line(entry.token));
+    fmt::print("         first in {} at {}, last in {} at {}: {}\n", escaped(entry.born.text), entry.born.offset,
+               escaped(entry.hit.text), entry.hit.offset, in_words(entry.hit));
   }
 }
 
@@ -193,10 +209,13 @@ void prune_file(const PruneOptions& options) {
   MemorySaver keeper(out);
   const auto ctx = context_of(options.file);
   Memory memory = load_memory(*ctx, options.file);
-  const std::int64_t emptied = prune(*ctx, memory, options.least);
+  const std::int64_t entries = memory.contexts.size(), emptied = prune(*ctx, memory, options.least);
   keeper.save(memory);
   fmt::print("{}: {} slots with a count below {} were emptied; {} remain\n", out, emptied, options.least,
              slots_in_use(memory));
+  if (memory.settings.contexts > 0)
+    fmt::print("{} entries of contexts that were seen less often are removed; {} are left\n",
+               entries - memory.contexts.size(), memory.contexts.size());
 }
 
 void set_up_memory_show(Command& command) {

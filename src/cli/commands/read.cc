@@ -82,6 +82,10 @@ void print_report(const ReadReport& report) {
                report.refinement_seconds > 0 ? fmt::format(", {:.1f} s", report.refinement_seconds) : "");
   fmt::print("{} of {} slots hold something{}\n", memory.slots_in_use, memory.settings.slots,
              memory.file.empty() ? "" : fmt::format("; memory: {}", memory.file));
+  if (const auto& contexts = memory.contexts)
+    fmt::print("contexts of up to {} tokens: {} of {} entries in use{}\n", memory.settings.contexts, contexts->entries,
+               memory.settings.context_entries,
+               contexts->evicted > 0 ? fmt::format(", {} evicted", contexts->evicted) : "");
   if (report.stopped) fmt::print("stopped: what was read is kept; the same command reads on from there\n");
 }
 
@@ -145,6 +149,10 @@ void add_memory_flags(Command& command, MemoryOverrides& choices) {
       "a control: what a slot held is lost when it gives way to a new one");
   command.add_option("--parts", choices.parts,
                      "parts of a large store, of which a query looks into the nearest alone (default: 1)");
+  command.add_option("--contexts", choices.contexts,
+                     "tokens of the longest context whose followers are counted, up to 8; 0: none (default: 0)");
+  command.add_option("--context-entries", choices.context_entries,
+                     "pairs of a context and a token that followed it, at most (default: 131072)");
   command.add_option("--look", choices.look, "parts that a query looks into, where there are several (default: 8)");
   command.add_option("--window", choices.window,
                      "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");

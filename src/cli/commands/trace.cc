@@ -75,6 +75,14 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
       fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before),
                  visible(passage.token), visible(passage.after));
     }
+    if (!one.contexts.empty()) {
+      const MemoryContribution::FromContext& context = one.contexts[0];
+      fmt::print("{}{:.1f}% from contexts, {} tokens long at most, seen {} time{}; last in {} at {}: {}[{}]{}",
+                 one.passages.empty() ? "  " : fmt::format("\n{:{}}", "", widest + 16), 100 * one.contexts_share,
+                 context.tokens, context.seen, context.seen == 1 ? "" : "s", escaped(context.last.text),
+                 context.last.offset, visible(context.last.before), visible(context.last.token),
+                 visible(context.last.after));
+    }
     fmt::print("\n");
   }
 }
