@@ -9,7 +9,7 @@ target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 set(fault_stride 3)
 set(fault_tests "")
 set(long_fault_tests "")
-foreach(scenario train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories)
+foreach(scenario train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories compress decompress)
   add_test(NAME faults.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride ${fault_stride})
   list(APPEND fault_tests faults.${scenario})

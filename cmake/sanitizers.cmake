@@ -7,6 +7,7 @@ set(reader_sources
   core/escape.cc core/files/files.cc core/files/folders.cc core/files/json.cc core/files/json_lines.cc tensor/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
+  compress/compress.cc compress/compressed_file.cc compress/context_mixer.cc compress/text_mixer.cc compress/token_tree.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
   runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/toml.cc recipe/write.cc
   runs/run.cc runs/train_state.cc
@@ -52,10 +53,12 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 set(fuzz_tests "")
 set(long_fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
-        checkpoint fixture memory import library blocks board)
+        checkpoint fixture memory compressed import library blocks board)
   set(inputs 2000)
   if(target STREQUAL import)  # each makes a model
     set(inputs 200)
+  elseif(target STREQUAL compressed)  # each is decoded
+    set(inputs 300)
   endif()
   add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count ${inputs})
   list(APPEND fuzz_tests fuzz.${target})

@@ -7,6 +7,7 @@
 #include "analysis/assignments.h"
 #include "core/error.h"
 #include "inference/key_learner.h"
+#include "memory/contexts.h"
 #include "ops/optimizer.h"
 #include "runs/checkpoint.h"
 
@@ -57,7 +58,9 @@ class Ways {
     const Outcome frozen = alone();
     add(AdaptMethodKind::frozen, frozen);
     if (run_.recipe.model.ffn == Ffn::some) add(AdaptMethodKind::keys, keys());
-    add(AdaptMethodKind::memory, memory());
+    add(AdaptMethodKind::plain_cache, memory(true));
+    add(AdaptMethodKind::memory, memory(false));
+    add(AdaptMethodKind::counter, counter());
     add_best(AdaptMethodKind::output_bias, bias());
     add_best(AdaptMethodKind::gradients, gradients());
     for (AdaptMethod& way : report_.ways) {
@@ -71,6 +74,11 @@ class Ways {
     report_.tokens = std::ssize(stream_) - 1;
     report_.window = window_;
     report_.original_tokens = std::ssize(original_) - 1;
+    if (run_.tokenizer.kind() == TokenizerKind::bytelevel) {
+      const std::string text = run_.tokenizer.decode(std::span(stream_).subspan(1));
+      report_.bytes = std::ssize(text);
+      report_.compressors = measure_compressors(text);
+    }
     return std::move(report_);
   }
 
@@ -154,11 +162,39 @@ class Ways {
     return out;
   }
 
-  Outcome memory() {
+  // Kneser-Ney estimates from nothing, without a bound on the entries. Each token is learned at once.
+  Outcome counter() const {
+    const ContextSettings settings{.entries = std::max<std::int64_t>(min_context_entries, 16 * std::ssize(stream_))};
+    ContextStore store(settings, run_.recipe.model.vocab);
+    std::vector<double> estimates(static_cast<std::size_t>(settings.orders()));
+    const auto loss_at = [&](std::span<const std::int32_t> tokens, std::int64_t t) {
+      const std::int64_t known = std::min<std::int64_t>(t, settings.longest);
+      const auto before = tokens.subspan(static_cast<std::size_t>(t - known), static_cast<std::size_t>(known));
+      store.estimate(store.find(before), tokens[static_cast<std::size_t>(t)], estimates);
+      return std::make_pair(before, -std::log(estimates.back()));
+    };
+    Outcome out;
+    out.seconds = seconds_of([&] {
+      for (std::int64_t t = 1; t < std::ssize(stream_); ++t) {
+        if ((t - 1) % window_ == 0) out.windows.emplace_back();
+        const auto [before, loss] = loss_at(stream_, t);
+        out.windows.back().tokens += 1;
+        out.windows.back().mixed += loss;
+        store.learn(before, stream_[static_cast<std::size_t>(t)], -1);
+      }
+    });
+    for (std::int64_t t = 1; t < std::ssize(original_); ++t) out.original += loss_at(original_, t).second;
+    out.original /= static_cast<double>(std::max<std::int64_t>(1, std::ssize(original_) - 1));
+    return out;
+  }
+
+  // plain_cache: the same store without matching and merging, of which the oldest slot is evicted first.
+  Outcome memory(bool plain_cache) {
     MemoryOverrides choices = options_.choices;
     choices.window = window_;
+    choices.plain_cache = plain_cache;
     Memory memory =
-        options_.memory.empty()
+        options_.memory.empty() || plain_cache
             ? new_memory(run_, apply_memory_overrides(default_memory_settings(run_), choices, document_end(run_)))
             : open_memory(run_, options_.memory);
     report_.slots = memory.settings.slots;
@@ -316,7 +352,9 @@ const char* name_of(AdaptMethodKind kind) {
   switch (kind) {
     case AdaptMethodKind::frozen: return "frozen";
     case AdaptMethodKind::keys: return "keys";
+    case AdaptMethodKind::plain_cache: return "plain cache";
     case AdaptMethodKind::memory: return "memory";
+    case AdaptMethodKind::counter: return "counter";
     case AdaptMethodKind::output_bias: return "output bias";
     case AdaptMethodKind::gradients: return "gradients";
   }
@@ -327,11 +365,17 @@ const char* what_learns(AdaptMethodKind kind) {
   switch (kind) {
     case AdaptMethodKind::frozen: return "nothing";
     case AdaptMethodKind::keys: return "the addresses of frozen experts, by the published rules";
+    case AdaptMethodKind::plain_cache: return "slots with a key and a token, the oldest evicted first (control)";
+    case AdaptMethodKind::counter: return "Kneser-Ney counts after 0 to 5 tokens, without the model (baseline)";
     case AdaptMethodKind::memory: return "slots with a key and a token, born in use";
     case AdaptMethodKind::output_bias: return "one number a token on the output, by the delta rule";
     case AdaptMethodKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
   }
   return "";
+}
+
+double AdaptMethodsReport::bits_per_byte(double loss) const {
+  return bytes > 0 ? loss * static_cast<double>(tokens) / static_cast<double>(bytes) / std::log(2.0) : 0;
 }
 
 AdaptMethodsReport compare_adapt_methods(OpenedRun& run, const AdaptMethodsOptions& options) {

@@ -1,6 +1,7 @@
 // Compares every way in which a model can learn during use on one stream (spec 7, 8): not at all, keys by the published
-// rules, a memory, one bias on its output, gradient steps on all parameters (dynamic evaluation). Reports for each the
-// gain on the stream, the loss on the original text and the time.
+// rules, a plain cache, a memory, one bias on its output, gradient steps on all parameters (dynamic evaluation).
+// Reports for each the gain on the stream, the loss on the original text and the time. Two baselines know no model: a
+// counter (Kneser-Ney estimates that learn every token) and, in bits per byte, other programs that compress the stream.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "analysis/compressors.h"
 #include "analysis/read.h"
 
 namespace some {
@@ -22,7 +24,7 @@ struct AdaptMethodsOptions {
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
 
-enum class AdaptMethodKind { frozen, keys, memory, output_bias, gradients };
+enum class AdaptMethodKind { frozen, keys, plain_cache, memory, counter, output_bias, gradients };
 const char* name_of(AdaptMethodKind kind);  // "output bias"
 const char* what_learns(AdaptMethodKind kind);
 
@@ -47,6 +49,10 @@ struct AdaptMethodsReport {
   std::string run, data;
   std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
   std::vector<AdaptMethod> ways;
+  // Of the stream, if the vocabulary keeps every byte; otherwise 0 bytes and no compressors.
+  std::int64_t bytes = 0;
+  std::vector<CompressorSize> compressors;
+  double bits_per_byte(double loss) const;
 };
 
 AdaptMethodsReport compare_adapt_methods(OpenedRun& run, const AdaptMethodsOptions& options);

@@ -18,6 +18,8 @@ void add_commands(Command& app) {
   SOME_COMMAND(adapt);
   SOME_COMMAND(read);
   SOME_COMMAND(memory);
+  SOME_COMMAND(compress);
+  SOME_COMMAND(decompress);
   SOME_COMMAND(export);
   SOME_COMMAND(import);
   SOME_COMMAND(library);

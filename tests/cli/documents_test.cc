@@ -43,6 +43,7 @@ case $1 in
       *) settings 2 $model $text $steps ;;
     esac ;;
   sweep) settings 2 $model $text $steps ;;
+  compress | decompress) flag --force ;;
   adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --max-documents 10; flag --max-eval-documents 4; fi ;;
   read) flag --tokens 600; flag --original 300 ;;
   guilds) flag --shuffles 5; flag --max-documents 6 ;;
@@ -178,6 +179,8 @@ TEST(Documents, TutorialRuns) {
 TEST(Documents, DataGuideRuns) { run_document(Desk(), "docs/data.md"); }
 
 TEST(Documents, GenerationGuideRuns) { run_document(Desk(), "docs/generation.md"); }
+
+TEST(Documents, CompressGuideRuns) { run_document(Desk(), "docs/compress.md"); }
 
 TEST(Documents, ExchangeGuideRuns) { run_document(Desk(), "docs/exchange.md"); }
 

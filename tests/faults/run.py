@@ -69,6 +69,21 @@ def import_again(folder):
     return None if os.path.exists(os.path.join(folder, "back/config.toml")) else IMPORT
 
 
+def compress_again(folder):
+    return None if os.path.exists(os.path.join(folder, "small")) else COMPRESS
+
+
+def decompress_again(folder):
+    if not os.path.exists(os.path.join(folder, "back.txt")):
+        return DECOMPRESS
+    # The state is removed after the result is complete; a kill in between leaves it.
+    if os.path.exists(os.path.join(folder, "state")):
+        os.remove(os.path.join(folder, "state"))
+    return None
+
+
+COMPRESS = ["compress", "run", "other.txt", "-o", "small", "--threads", "1"]
+DECOMPRESS = ["decompress", "small", "-o", "back.txt", "--state", "state", "--state-seconds", "0"]
 TRAIN = ["train", "recipe.toml", "--out", "run"]
 EXPORT = ["export", "run", "-o", "exported"]
 IMPORT = ["import", "exported", "--out", "back"]
@@ -94,6 +109,8 @@ SCENARIOS = [
     Scenario("eval", ["eval", "run"], prepare=[TRAIN], passing=TIMES, reads=True),
     Scenario("runs", ["runs", "runs"], prepare=[LAB], passing=TIMES, reads=True),
     Scenario("tokenizer", ["tokenizer", "train", "--vocab", "280", "texts", "-o", "made.json"]),
+    Scenario("compress", COMPRESS, compress_again, prepare=[TRAIN], passing=TIMES),
+    Scenario("decompress", DECOMPRESS, decompress_again, prepare=[["compress", "--portable", "other.txt", "-o", "small"]]),
     Scenario("stories", ["data", "stories", "--count", "3", "-o", "made.txt"]),
 ]
 

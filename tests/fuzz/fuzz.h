@@ -61,6 +61,7 @@ void add_text_targets(std::vector<std::unique_ptr<Target>>& targets, const std::
 void add_file_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_run_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_memory_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
+void add_compress_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_exchange_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_board_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 

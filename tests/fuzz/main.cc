@@ -201,6 +201,7 @@ std::vector<std::unique_ptr<Target>> all_targets(const std::string& scratch_fold
   add_file_targets(targets, scratch_folder);
   add_run_targets(targets, scratch_folder);
   add_memory_targets(targets, scratch_folder);
+  add_compress_targets(targets, scratch_folder);
   add_exchange_targets(targets, scratch_folder);
   add_board_targets(targets, scratch_folder);
   return targets;

@@ -48,10 +48,15 @@ json curve_of(const AdaptMethod& way, std::size_t most) {
 
 json to_json(const AdaptMethodsReport& report) {
   json ways = json::array();
-  for (const AdaptMethod& way : report.ways) ways.push_back(way_json(way));
-  return {{"run", report.run},       {"step", report.step},       {"data", report.data},
-          {"tokens", report.tokens}, {"window", report.window},   {"original_tokens", report.original_tokens},
-          {"slots", report.slots},   {"methods", std::move(ways)}};
+  for (const AdaptMethod& way : report.ways) {
+    ways.push_back(way_json(way));
+    if (report.bytes > 0) ways.back()["bits_per_byte"] = report.bits_per_byte(way.loss);
+  }
+  return {{"run", report.run},       {"step", report.step},
+          {"data", report.data},     {"tokens", report.tokens},
+          {"window", report.window}, {"original_tokens", report.original_tokens},
+          {"slots", report.slots},   {"methods", std::move(ways)},
+          {"bytes", report.bytes},   {"compressors", to_json(report.compressors)}};
 }
 
 std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun& run) {
@@ -69,6 +74,7 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
               {{"way", "", false},
                {"what learns", "", false},
                {"loss", "", true},
+               {"bits/byte", "", true},
                {"gain", "", true},
                {"original after", "", true},
                {"forgotten", "", true},
@@ -80,14 +86,27 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
   for (const AdaptMethod& way : report.ways) {
     std::string name = name_of(way.kind);
     if (way.rate) name += fmt::format(" (rate {})", *way.rate);
-    table.rows.push_back({name, what_learns(way.kind), fixed(way.loss, 4), fixed(way.gain, 4), fixed(way.original, 4),
-                          fixed(way.forgotten, 4), fixed(way.seconds, way.seconds < 10 ? 3 : 1),
+    table.rows.push_back({name, what_learns(way.kind), fixed(way.loss, 4),
+                          report.bytes > 0 ? fixed(report.bits_per_byte(way.loss), 3) : "", fixed(way.gain, 4),
+                          fixed(way.original, 4), fixed(way.forgotten, 4), fixed(way.seconds, way.seconds < 10 ? 3 : 1),
                           fixed(way.times_frozen, 2)});
     json one{{"name", name_of(way.kind)}, {"points", curve_of(way, 120)}};
     if (way.kind == AdaptMethodKind::frozen) one["role"] = "frozen";
     series.push_back(one);
   }
   document.table(std::move(table));
+  if (report.bytes > 0) {
+    Table sizes{"compressors",
+                "Other programs on the same stream",
+                {{"program", "", false}, {"bytes", "", true}, {"bits/byte", "", true}},
+                {}};
+    for (const CompressorSize& size : report.compressors)
+      sizes.rows.push_back({size.name, size.bytes ? fmt::format("{}", *size.bytes) : "not installed",
+                            size.bytes
+                                ? fixed(8 * static_cast<double>(*size.bytes) / static_cast<double>(report.bytes), 3)
+                                : "package " + size.package});
+    document.table(std::move(sizes));
+  }
   document.chart(
       {"loss",
        "Loss over the stream",

@@ -40,11 +40,20 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
   fmt::print(
       "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before the keys learn from it\n\n",
       report.run, report.step, report.data, report.tokens, report.window);
-  fmt::print("what learns        loss      gain   original after  forgotten   seconds  times frozen\n");
+  fmt::print("what learns        loss  bits/byte      gain   original after  forgotten   seconds  times frozen\n");
   for (const AdaptMethod& way : report.ways) {
-    fmt::print("{:<14}  {:>7.4f}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
-               way.loss, way.gain, way.original, way.forgotten, way.seconds, way.times_frozen,
+    fmt::print("{:<14}  {:>7.4f}  {:>9}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
+               way.loss, report.bytes > 0 ? fmt::format("{:.3f}", report.bits_per_byte(way.loss)) : "-", way.gain,
+               way.original, way.forgotten, way.seconds, way.times_frozen,
                way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
+  }
+  if (report.bytes > 0) fmt::print("\nother programs on the {} bytes of the stream, in bits/byte:\n", report.bytes);
+  for (const CompressorSize& size : report.compressors) {
+    if (size.bytes)
+      fmt::print("{:<14}  {:>7.3f}\n", size.name,
+                 8 * static_cast<double>(*size.bytes) / static_cast<double>(report.bytes));
+    else
+      fmt::print("{:<14}  not installed (Debian: apt-get install {})\n", size.name, size.package);
   }
   if (!options.html.empty()) fmt::print("page: {}\n", options.html);
 }
@@ -167,8 +176,10 @@ void set_up_adapt(Command& command) {
                   "documents of each text evaluated before and after; 0 = all")
       ->capture_default_str();
   command.add_option("-o,--out", options->adapt.out, "new run folder for the adapted model");
-  command.add_flag("--compare", options->compare,
-                   "compare methods in one table: keys, memory, output bias, gradient steps on all weights");
+  command.add_flag(
+      "--compare", options->compare,
+      "compare methods in one table: keys, plain cache, memory, counter, output bias, gradient steps on all "
+      "weights; and other compressors");
   command.add_option("--tokens", options->ways.tokens, "with --compare: maximum number of tokens; 0 = all");
   command.add_option("--memory", options->ways.memory,
                      "with --compare: initial memory, left unchanged (default: an empty one)");

@@ -1,0 +1,51 @@
+#include "compress/compress.h"
+#include "fuzz/fuzz.h"
+
+namespace some::fuzz {
+namespace {
+
+// Compressed files that need no model. Half of the inputs have correct checksums, so that the decoder reads damaged
+// data; a length beyond that of the seed is put back, since decoding takes time in proportion to it.
+class CompressedTarget : public Target {
+ public:
+  CompressedTarget() {
+    std::string text;
+    for (int i = 0; i < 40; ++i) text += "the cat sat on the mat, and the dog saw it \xFF\xC3\xA9 ";
+    CompressReport report;
+    seed_ = compress_text(nullptr, text, {.parts = 2}, report);
+  }
+  std::string name() const override { return "compressed"; }
+  std::string origin() const override { return "a file"; }
+  std::string make(Dice& dice) override {
+    if (dice.one_in(2)) {
+      std::string bytes = seed_;
+      damage_bytes(bytes, dice);
+      return bytes;
+    }
+    CompressedFile file = parse_compressed(seed_, origin());
+    std::string payload(file.payload);
+    damage_bytes(payload, dice);
+    if (dice.one_in(3)) file.header.parts = {0, dice.below(file.header.length + 1), file.header.length};
+    if (dice.one_in(3)) file.header.checksum ^= std::uint64_t{1} << dice.below(64);
+    if (dice.one_in(4)) {
+      file.header.length = dice.below(file.header.length + 1);
+      file.header.parts = {0, file.header.length};
+    }
+    return write_compressed(file.header, payload);
+  }
+  void read(const std::string& input) override {
+    CompressReport report;
+    decompress_text(nullptr, input, origin(), {}, report);
+  }
+
+ private:
+  std::string seed_;
+};
+
+}  // namespace
+
+void add_compress_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string&) {
+  targets.push_back(std::make_unique<CompressedTarget>());
+}
+
+}  // namespace some::fuzz
