@@ -38,7 +38,7 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryO
   MemorySettings wanted = apply_memory_overrides(memory.settings, choices, end);
   wanted.rounds = memory.settings.rounds;  // refinement passes can be changed at any time
   if (wanted.slots != memory.settings.slots)
-    bad_input(Code::memory_settings, "{} {}: the memory {} has {}; leave --slots out, or name another file", "--slots",
+    bad_input(Code::memory_settings, "{} {}: the memory {} has {}; omit --slots, or use another file", "--slots",
               wanted.slots, path, memory.settings.slots);
   if (!(wanted == memory.settings))
     bad_input(

@@ -37,7 +37,7 @@ RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::
                             const std::vector<std::int32_t>& looks) {
   if (memory.store.parts() == 1)
     bad_input(Code::model_unsuitable,
-              "this memory is one part, every query meets every slot: there is nothing to recall less of ('some read "
+              "this memory has one partition, so every query searches all slots ('some read "
               "--parts')");
   if (tokens.size() < 2)
     bad_input(Code::data_nothing_to_predict, "the text is too short: it has no token to predict; use a longer text");

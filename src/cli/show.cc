@@ -39,9 +39,9 @@ std::string format_rate(std::size_t tokens, double seconds) {
 }
 
 void add_sampling_flags(Command& command, GenerateOptions& options) {
-  command.add_option("--temperature", options.temperature, "0: always the likeliest token")->capture_default_str();
-  command.add_option("--top-k", options.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
-  command.add_option("--top-p", options.top_p, "only the likeliest tokens that hold this share of the probability")
+  command.add_option("--temperature", options.temperature, "0 = always the most likely token")->capture_default_str();
+  command.add_option("--top-k", options.top_k, "sample from the k most likely tokens; 0 = all")->capture_default_str();
+  command.add_option("--top-p", options.top_p, "sample from the most likely tokens with this total probability")
       ->capture_default_str();
   command.add_option("--min-p", options.min_p, "minimum probability of a token, as a fraction of the largest; 0 = off")
       ->capture_default_str();
@@ -59,12 +59,12 @@ void add_sampling_flags(Command& command, GenerateOptions& options) {
       ->capture_default_str();
   command.add_option("--stop", options.stop_strings, "the text ends before this string; repeatable")
       ->allow_extra_args(false);
-  command.add_option("--seed", options.seed, "seed of the sampling")->capture_default_str();
-  command.add_option("-n,--max-tokens", options.max_tokens, "at most this many new tokens")->capture_default_str();
+  command.add_option("--seed", options.seed, "sampling seed")->capture_default_str();
+  command.add_option("-n,--max-tokens", options.max_tokens, "maximum number of new tokens")->capture_default_str();
   command.add_flag("--half-weights", options.half_weights,
                    "on the CPU: weights in bf16, half the memory traffic; the text may differ");
   command.add_flag_callback(
-      "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-story token");
+      "--ignore-eos", [&options] { options.stop_at_eos = false; }, "do not stop at the end-of-text token");
 }
 
 }  // namespace some

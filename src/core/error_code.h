@@ -83,7 +83,7 @@ namespace some {
   X(tokenizer_invalid, "a tokenizer file is invalid")                                                    \
   X(tokenizer_unsupported, "a tokenizer file uses an unsupported feature")                               \
   X(tokenizer_mismatch, "a tokenizer differs from the required one")                                     \
-  X(token_out_of_range, "a token id is outside of the vocabulary")                                       \
+  X(token_out_of_range, "a token id is outside the vocabulary")                                          \
   X(token_invalid, "a text is not a token id")                                                           \
   X(vocabulary_too_large, "a vocabulary is larger than supported")                                       \
   X(vocabulary_size_missed, "a vocabulary has another size than requested (warning)")                    \

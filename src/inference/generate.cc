@@ -57,7 +57,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
     if (out[i].prompt.empty())
-      bad_input(Code::prompt_empty, "prompt {} (\"{}\") gives no token: write at least one word", options.first + i + 1,
+      bad_input(Code::prompt_empty, "prompt {} (\"{}\") has no token; write at least one word", options.first + i + 1,
                 prompts[i]);
     if (!options.slide && std::ssize(out[i].prompt) >= capacity)
       bad_input(Code::text_too_long,

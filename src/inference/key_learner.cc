@@ -32,7 +32,7 @@ KeySettings choose_rules(const KeySettings& settings, const std::string& rules) 
                             : i + 1 == known.size() ? " and "
                                                     : ", ",
                             known[i].name, known[i].words);
-      bad_input(Code::rule_unknown, "{} {}: '{}' is no rule; say {} with commas between, such as {},{}", "--rules",
+      bad_input(Code::rule_unknown, "{} {}: '{}' is not a rule; use {}, separated by commas, such as {},{}", "--rules",
                 rules, name, list, known[0].name, known[1].name);
     }
     *found->on = true;
@@ -54,7 +54,7 @@ const Tensor& KeySnapshot::One::of(const std::string& name) const {
   for (const auto& [own, tensor] : tensors) {
     if (own == name) return tensor;
   }
-  failed(Code::parameter_unknown, "a snapshot of keys holds no {}", name);
+  failed(Code::parameter_unknown, "a snapshot of keys has no {}", name);
 }
 
 KeySnapshot::KeySnapshot(Model& model) {

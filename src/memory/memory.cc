@@ -241,8 +241,8 @@ void require_model(const Memory& memory, const std::string& path, Model& model, 
   if (memory.model == own) return;
   bad_input(
       Code::memory_mismatch,
-      "{} belongs to another model ({}, read with {}) than this one ({}): what a memory holds are states of its own "
-      "model; read the texts anew with 'some read'",
+      "{} belongs to another model ({}, read with {}) than this one ({}); hidden states of different models cannot be "
+      "compared; read the texts again with 'some read'",
       path, memory.model, memory.run.empty() ? "an unnamed run" : memory.run, own);
 }
 

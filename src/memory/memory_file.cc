@@ -93,7 +93,8 @@ class Loader {
     const auto& metadata = file_.metadata();
     if (const auto found = metadata.find("format");
         found == metadata.end() || (found->second != format_name && found->second != format_with_contexts))
-      bad_input(Code::memory_invalid, "{} is no memory: 'some read RUN TEXT --memory {}' writes one", path(), path());
+      bad_input(Code::memory_invalid, "{} is not a memory; 'some read RUN TEXT --memory {}' writes one", path(),
+                path());
     const JsonObject header(parse_json(file_.require_metadata("memory"), path() + ": its header"),
                             path() + ": its header");
     Memory memory;
@@ -161,7 +162,7 @@ class Loader {
         bad_input(Code::memory_damaged, "{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
     }
     if (count > 0 && (m >= memory.store.reach || !(std::abs(sum - count) <= 1e-4 * count)))
-      bad_input(Code::memory_damaged, "{}: slot {} is damaged: a count of {}, where what it holds makes {}", path(), m,
+      bad_input(Code::memory_damaged, "{}: slot {} is damaged: its count is {}, but its tokens add up to {}", path(), m,
                 count, sum);
   }
   template <typename T>
@@ -213,7 +214,7 @@ class Loader {
       for (std::int64_t i = 0; i < stored.elements(); ++i) {
         const double one = from[i];
         if (!(one >= low && one <= high))
-          bad_input(Code::memory_invalid, "{}: {} holds {}; must be numbers from {} to {}", path(), name, one, low,
+          bad_input(Code::memory_invalid, "{}: {} contains {}; must be numbers from {} to {}", path(), name, one, low,
                     high);
       }
     };
@@ -230,7 +231,7 @@ class Loader {
     const Tensor stored = load(name, shape, DType::i32);
     const std::int32_t* ids = stored.data<std::int32_t>();
     if (std::any_of(ids, ids + shape[0], [](std::int32_t id) { return id < 0; }))
-      bad_input(Code::memory_invalid, "{}: {} holds a negative token", path(), name);
+      bad_input(Code::memory_invalid, "{}: {} contains a negative token", path(), name);
     return {ids, ids + shape[0]};
   }
   Tensor places(const std::string& name, const Memory& memory, const Tensor& values) const {
@@ -325,11 +326,10 @@ MemorySaver::MemorySaver(const std::string& path) : path_(path), version_(file_s
 
 void MemorySaver::save(const Memory& memory) {
   if (file_stamp(path_) != version_)
-    failed(
-        Code::memory_not_kept,
-        "another program has written {} in the meantime, and its work is left there: what was learnt here since is not "
-        "kept; say the same again when that one has ended",
-        path_);
+    failed(Code::memory_not_kept,
+           "another program has written {} in the meantime, so what was learned here since is not "
+           "saved; repeat the command when the other program has ended",
+           path_);
   save_memory(memory, path_);
   version_ = file_stamp(path_);
 }

@@ -352,11 +352,10 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
   // A prefix of what was read is the same text: it has been read already.
   const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
   if (!std::equal(known.begin(), known.begin() + both, tokens.begin()))
-    bad_input(
-        Code::text_changed,
-        "{} is another text than the one of this name that the memory has read: give it another name, or forget the "
-        "old one first ('some memory forget')",
-        memory.texts[static_cast<std::size_t>(text)].name);
+    bad_input(Code::text_changed,
+              "{} differs from the text of this name that the memory has read; use another name, or forget the "
+              "old one first ('some memory forget')",
+              memory.texts[static_cast<std::size_t>(text)].name);
   if (known.empty() && !tokens.empty()) known.push_back(tokens[0]);  // it is never predicted
   const auto begin = static_cast<std::int64_t>(known.size());
   end = std::min(end, static_cast<std::int64_t>(tokens.size()));

@@ -14,7 +14,7 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(max_slots),
                  "Slots of a memory that is read from the training text when training has ended; 0: none.");
     list.number("match", &MemorySettings::match, -1, never_match,
-                "How near a key of the same token must be for a hit; 2: nothing is ever merged.");
+                "Cosine threshold for a match with a slot of the same token; 2 = nothing is merged.");
     Setting<MemorySettings>& sharpness =
         list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
                       "How sharply nearness counts; of several the mixture finds out which to hear.");
@@ -22,15 +22,15 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     for (int n = 1; n <= static_cast<int>(max_sharpnesses); ++n) sharpness.lengths.push_back(n);
     list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
     list.number("share", &MemorySettings::share, 0, 1,
-                "What every weight of the mixture of model and memory is given anew after each token.");
+                "Fixed-share switching rate of the mixture of model and memory, per token.");
     list.number("counts", &MemorySettings::counts, 0, 1,
                 "The power of its count with which a slot is heard; 1: as its finds would be as slots of their own.");
     list.integer("values", &MemorySettings::values, 1, static_cast<double>(max_values),
-                 "Tokens that a slot can hold, each with its tally; a slot is born with one and inherits others.");
+                 "Tokens per slot, each with a count; a slot is inserted with one and receives others by merging.");
     list.boolean("inherit", &MemorySettings::inherit,
-                 "A slot that gives way to a new one leaves what it holds to the nearest; false: it is lost.");
+                 "Merge-on-evict: an evicted slot is merged into its nearest neighbor; false = it is lost.");
     list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(max_parts),
-                 "Parts of the store, of which a query looks into the nearest alone; 1: it meets every slot.");
+                 "Partitions of the memory; a query searches the nearest; 1 = all slots.");
     list.integer("look", &MemorySettings::look, 1, static_cast<double>(max_parts),
                  "Parts that a query looks into, where there are several.");
     list.integer(
@@ -51,36 +51,35 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
 void check_settings(const MemorySettings& settings, const std::string& where) {
   const auto within = [&](const char* name, double value, double low, double high, const char* right) {
     if (!(value >= low && value <= high))
-      bad_input(Code::setting_out_of_range, "{}: {} is out of range; say {}", where + name, value, right);
+      bad_input(Code::setting_out_of_range, "{}: {} is out of range; use {}", where + name, value, right);
   };
   if (settings.slots < 1 || settings.slots > max_slots)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of slots from 1 to {}", where + "slots",
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of slots from 1 to {}", where + "slots",
               settings.slots, max_slots);
-  within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2: nothing is ever merged");
+  within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2 (nothing is merged)");
   if (settings.sharpness.empty() || settings.sharpness.size() > max_sharpnesses)
-    bad_input(Code::setting_out_of_range, "{}: say 1 to {} numbers", where + "sharpness", max_sharpnesses);
+    bad_input(Code::setting_out_of_range, "{}: must be 1 to {} numbers", where + "sharpness", max_sharpnesses);
   for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
   within("share", settings.share, 0, 1, "a share from 0 to 1");
   within("counts", settings.counts, 0, 1, "a power from 0 (counts do not matter) to 1");
   if (settings.values < 1 || settings.values > max_values)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of tokens from 1 to {}",
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of tokens from 1 to {}",
               where + "values", settings.values, max_values);
   if (settings.parts < 1 || settings.parts > max_parts)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of parts from 1 to {}", where + "parts",
-              settings.parts, max_parts);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of partitions from 1 to {}",
+              where + "parts", settings.parts, max_parts);
   if (settings.slots % settings.parts != 0)
-    bad_input(Code::setting_out_of_range,
-              "{}: {} slots do not make {} parts of equal size; say a number that divides them", where + "parts",
-              settings.slots, settings.parts);
+    bad_input(Code::setting_out_of_range, "{}: {} slots cannot be divided into {} equal partitions; use a divisor",
+              where + "parts", settings.slots, settings.parts);
   if (settings.look < 1 || settings.look > max_parts)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of parts from 1 to {}", where + "look",
-              settings.look, max_parts);
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of partitions from 1 to {}",
+              where + "look", settings.look, max_parts);
   if (settings.rounds < 0 || settings.rounds > max_rounds)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of rounds up to {}", where + "rounds",
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of passes up to {}", where + "rounds",
               settings.rounds, max_rounds);
   if (settings.window < 0 || settings.window > max_window)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; say a number of tokens up to {}, or 0",
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of tokens up to {}, or 0",
               where + "window", settings.window, max_window);
   if (settings.contexts < 0 || settings.contexts > longest_context)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; must be a number of tokens from 0 (none) to {}",

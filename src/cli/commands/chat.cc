@@ -36,15 +36,15 @@ struct ChatCommand {
   const char* meaning;
 };
 const ChatCommand commands[] = {
-    {"/temperature", "X", "0: always the likeliest token; higher: more surprising text"},
-    {"/top-k", "N", "only the N likeliest tokens; 0: all"},
-    {"/top-p", "X", "only the likeliest tokens that hold this share of the probability; 1: all"},
-    {"/tokens", "N", "at most this many tokens an answer"},
-    {"/seed", "N", "of the next answer; each answer after it takes the next number"},
+    {"/temperature", "X", "0 = always the most likely token; higher = more varied text"},
+    {"/top-k", "N", "sample from the N most likely tokens; 0 = all"},
+    {"/top-p", "X", "sample from the most likely tokens with this total probability; 1 = all"},
+    {"/tokens", "N", "maximum number of tokens per answer"},
+    {"/seed", "N", "seed of the next answer; later answers use the next numbers"},
     {"/again", "", "another answer to the same text"},
     {"/trace", "[FILE.html]", "which experts saw the tokens of the last text, as a table or a page"},
-    {"/settings", "", "what is set"},
-    {"/help", "", "these lines"},
+    {"/settings", "", "current settings"},
+    {"/help", "", "this list"},
     {"/quit", "", "leave (or Ctrl-D)"},
 };
 
@@ -64,8 +64,8 @@ class Chat {
     LineEditor editor(history_file("chat-history"));
     shows_ = editor.interactive();
     if (shows_) {
-      say("{} at step {}. Write the beginning of a text, and the model goes on from it; an empty line lets it go on "
-          "further.\nCtrl-C stops an answer, Ctrl-D leaves, /help tells the rest.\n",
+      say("{} at step {}. Type the beginning of a text and the model continues it; an empty line continues "
+          "further.\nCtrl-C stops an answer, Ctrl-D ends the program, /help lists commands.\n",
           run_.paths.folder, run_.step);
     }
     for (std::string line;;) {
@@ -94,7 +94,7 @@ class Chat {
  private:
   void answer(const std::string& prompt) {
     if (prompt.empty()) {
-      if (shows_) say("write some text first\n");
+      if (shows_) say("type some text first\n");
       return;
     }
     asked_ = prompt;
@@ -125,13 +125,12 @@ class Chat {
     if (shows_)
       say("({}{})\n", format_rate(out.tokens.size(), seconds),
           out.stopped == "asked"    ? ", stopped"
-          : out.stopped == "length" ? ", not at an end yet: an empty line goes on"
+          : out.stopped == "length" ? ", not finished: an empty line continues"
                                     : "");
   }
 
   void trace(const std::string& file) {
-    if (last_.prompt.empty())
-      bad_input(Code::prompt_empty, "/trace shows the last text: let the model write one first");
+    if (last_.prompt.empty()) bad_input(Code::prompt_empty, "/trace requires a generated text; generate one first");
     std::vector<TokenId> ids = last_.prompt;
     ids.insert(ids.end(), last_.tokens.begin(), last_.tokens.end());
     const auto most = static_cast<std::size_t>(run_.recipe.model.seq_len);
@@ -140,7 +139,7 @@ class Chat {
     Trace trace = trace_tokens(run_, ids, parse_layers("", run_.recipe.model), memory_ ? &*memory_ : nullptr);
     if (last_.prompt.size() > left_out) trace.prompt_tokens = last_.prompt.size() - left_out;
     trace.stopped = last_.stopped;
-    if (left_out > 0) say("(the last {} tokens: as many as the model reads at once)\n", most);
+    if (left_out > 0) say("(the last {} tokens, the context length of the model)\n", most);
     if (file.empty()) {
       print_trace(trace, run_);
       return;
@@ -204,8 +203,8 @@ class Chat {
     std::vector<std::string> names;
     for (const ChatCommand& one : commands) names.emplace_back(one.name);
     const std::string meant = misspelled_name(name, names);
-    bad_input(Code::command_unknown, "there is no {}; {}", name,
-              meant.empty() ? "/help tells what there is" : "did you mean " + meant + "?");
+    bad_input(Code::command_unknown, "{}: not found; {}", name,
+              meant.empty() ? "/help lists commands" : "did you mean " + meant + "?");
   }
 
   OpenedRun run_;
@@ -222,7 +221,7 @@ class Chat {
 void run(ChatFlags options) {
   check(options.generate);
   if (options.learn && options.memory.empty())
-    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learned is kept there", "--learn");
+    bad_input(Code::option_needs_another, "{} requires --memory FILE", "--learn");
   block_interrupts();
   OpenedRun run = open_run(options.model);
   Chat(std::move(run), options).talk();
@@ -232,10 +231,9 @@ void set_up_chat(Command& command) {
   auto options = std::make_shared<ChatFlags>();
   add_model_flags(command, options->model);
   add_sampling_flags(command, options->generate);
-  command.add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
-  command.add_flag(
-      "--learn", options->learn,
-      "with --memory: the memory learns from every line you write, and is kept (made where there is none)");
+  command.add_option("--memory", options->memory, "memory of this run, mixed into every prediction");
+  command.add_flag("--learn", options->learn,
+                   "with --memory: the memory learns from every line you type and is saved (created if missing)");
   command.callback([options] { run(*options); });
 }
 
@@ -245,8 +243,8 @@ CommandSpec chat_command() {
   return {
       .name = "chat",
       .group = CommandGroup::train_and_use,
-      .summary = "write with a trained run, line by line",
-      .examples = {{"chat runs/tiny", "/help inside tells what can be set"}, {"chat runs/tiny < prompts.txt", ""}},
+      .summary = "generate text interactively",
+      .examples = {{"chat runs/tiny", "/help lists commands"}, {"chat runs/tiny < prompts.txt", ""}},
       .set_up = set_up_chat,
   };
 }

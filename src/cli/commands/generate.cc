@@ -52,8 +52,7 @@ std::vector<std::string> given_prompts(const GenerateFlags& options) {
     }
   }
   if (prompts.empty())
-    bad_input(Code::argument_missing,
-              "say at least one --prompt \"...\" to begin from, or give prompts on standard input, one a line");
+    bad_input(Code::argument_missing, "no prompt; use --prompt \"...\", or standard input with one prompt per line");
   return prompts;
 }
 
@@ -63,14 +62,14 @@ void run(GenerateFlags options) {
   const std::vector<std::string> given = given_prompts(options);
   constexpr std::size_t max_texts = 65536;
   if (given.size() * static_cast<std::size_t>(options.samples) > max_texts)
-    bad_input(Code::option_invalid, "{} {} for each of {} prompts: say at most {} texts in all", "--samples",
+    bad_input(Code::option_invalid, "{} {} for each of {} prompts: must be at most {} texts in total", "--samples",
               options.samples, given.size(), max_texts);
   std::vector<std::string> prompts;
   for (const std::string& prompt : given)
     prompts.insert(prompts.end(), static_cast<std::size_t>(options.samples), prompt);
   OpenedRun run = open_run(options.model);
   if (!options.adapt && !options.generate.adapt_rules.empty())
-    bad_input(Code::option_needs_another, "{} says how keys learn: it needs --adapt", "--rules");
+    bad_input(Code::option_needs_another, "{} requires --adapt", "--rules");
   std::optional<KeySnapshot> start;
   if (options.adapt) {
     require_experts(run, "adapt");
@@ -84,7 +83,7 @@ void run(GenerateFlags options) {
   }
   std::optional<Memory> memory;
   if (options.learn && options.memory.empty())
-    bad_input(Code::option_needs_another, "{} needs --memory FILE: what is learned is kept there", "--learn");
+    bad_input(Code::option_needs_another, "{} requires --memory FILE", "--learn");
   MemorySaver keeper(options.memory);
   if (!options.memory.empty()) {
     memory = options.learn ? open_or_create_memory(run, options.memory, default_memory_settings(run))
@@ -160,20 +159,20 @@ void set_up_generate(Command& command) {
   add_model_flags(command, options->model);
   command
       .add_option("-p,--prompt", options->prompts,
-                  "text to go on from; give several for a batch (default: standard input, one a line)")
+                  "prompt; repeatable for a batch (default: standard input, one per line)")
       ->allow_extra_args(false);
-  command.add_option("--file", options->file, "a whole file as one more prompt; -: standard input");
+  command.add_option("--file", options->file, "file used as one more prompt; - = standard input");
   command.add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
   add_sampling_flags(command, options->generate);
   command.add_flag("--adapt", options->adapt,
-                   "keys go on learning from what is read and written; the run itself is left as it is");
-  command.add_option("--adapt-window", options->adapt_window, "with --adapt: tokens from one update to the next")
+                   "keys keep learning from the prompt and the new text; the run is not changed");
+  command.add_option("--adapt-window", options->adapt_window, "with --adapt: tokens per key update")
       ->capture_default_str();
   command.add_option("--rules", options->generate.adapt_rules,
-                     "with --adapt: alpha,beta,delta in any choice (default: as the run was trained)");
-  command.add_option("--memory", options->memory, "a memory of this run: it has its say in every token");
+                     "with --adapt: rules, any of alpha,beta,delta (default: those of training)");
+  command.add_option("--memory", options->memory, "memory of this run, mixed into every prediction");
   command.add_flag("--learn", options->learn,
-                   "with --memory: the memory learns from the prompts first, and is kept (made where there is none)");
+                   "with --memory: the memory first learns from the prompts and is saved (created if missing)");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -184,10 +183,10 @@ CommandSpec generate_command() {
   return {
       .name = "generate",
       .group = CommandGroup::train_and_use,
-      .summary = "write text with a trained run",
+      .summary = "generate text with a trained run",
       .examples = {{"generate runs/tiny --prompt \"Once upon a time\"", ""},
                    {"generate runs/tiny --prompt \"The fox\" --samples 3 --temperature 0.7", ""},
-                   {"generate runs/tiny < prompts.txt", "one prompt a line"}},
+                   {"generate runs/tiny < prompts.txt", "one prompt per line"}},
       .json = "the result",
       .set_up = set_up_generate,
   };

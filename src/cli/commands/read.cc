@@ -48,19 +48,19 @@ void print_text(const ReadReport& report, const TextReading& reading) {
   const WindowResult sum = reading.all();
   const bool frozen = !report.memory;
   if (sum.tokens == 0) {
-    fmt::print("{}: the memory has read it already, all {} tokens\n", reading.text, reading.of);
+    fmt::print("{}: already read, all {} tokens\n", reading.text, reading.of);
     return;
   }
   fmt::print("{} at step {} reads {}{}: {} tokens in windows of {}, {} tokens/s\n", report.run, report.step,
-             reading.text, reading.from > 1 ? fmt::format(", on from token {}", reading.from) : "", sum.tokens,
+             reading.text, reading.from > 1 ? fmt::format(", from token {}", reading.from) : "", sum.tokens,
              report.window, format_count(static_cast<double>(sum.tokens) / std::max(1e-9, reading.seconds)));
   print_windows(reading.windows, frozen, 16);
   const double alone = per_token(sum.frozen, sum.tokens), gain = per_token(sum.frozen - sum.mixed, sum.tokens);
   if (frozen)
-    fmt::print("\nthe model alone {:.4f} nats/token\n", alone);
+    fmt::print("\nwithout memory {:.4f} nats/token\n", alone);
   else
-    fmt::print("\nthe model alone {:.4f}, with its memory {:.4f} nats/token: {} {:.4f}\n", alone,
-               per_token(sum.mixed, sum.tokens), gain >= 0 ? "gained" : "lost", std::abs(gain));
+    fmt::print("\nwithout memory {:.4f}, with memory {:.4f} nats/token: {} {:.4f}\n", alone,
+               per_token(sum.mixed, sum.tokens), gain >= 0 ? "gain" : "loss of", std::abs(gain));
 }
 
 void print_report(const ReadReport& report) {
@@ -68,38 +68,37 @@ void print_report(const ReadReport& report) {
   if (!report.memory) return;
   if (report.original) {
     const double lost = report.original->mixed - report.original->frozen;
-    fmt::print("on the run's validation text ({} tokens) the memory {} {:.4f}: {:.4f} without, {:.4f} with it\n",
-               report.original->tokens, lost > 0 ? "costs" : "gains", std::abs(lost), report.original->frozen,
-               report.original->mixed);
+    fmt::print(
+        "on the run's validation text ({} tokens) the memory {} the loss by {:.4f}: {:.4f} without, {:.4f} with it\n",
+        report.original->tokens, lost > 0 ? "increases" : "improves", std::abs(lost), report.original->frozen,
+        report.original->mixed);
     fmt::print(
         "  (its beginning as one stream, one document after another; 'some eval' reads every document from its first "
         "token,\n  so its loss differs)\n");
   }
   const MemoryAfterReading& memory = *report.memory;
   if (memory.refinement_passes > 0)
-    fmt::print("settled in {} round{} through all it has read{}\n", memory.refinement_passes,
-               memory.refinement_passes == 1 ? "" : "s",
+    fmt::print("{} refinement pass{} over everything read{}\n", memory.refinement_passes,
+               memory.refinement_passes == 1 ? "" : "es",
                report.refinement_seconds > 0 ? fmt::format(", {:.1f} s", report.refinement_seconds) : "");
-  fmt::print("{} of {} slots hold something{}\n", memory.slots_in_use, memory.settings.slots,
+  fmt::print("{} of {} slots in use{}\n", memory.slots_in_use, memory.settings.slots,
              memory.file.empty() ? "" : fmt::format("; memory: {}", memory.file));
   if (const auto& contexts = memory.contexts)
     fmt::print("contexts of up to {} tokens: {} of {} entries in use{}\n", memory.settings.contexts, contexts->entries,
                memory.settings.context_entries,
                contexts->evicted > 0 ? fmt::format(", {} evicted", contexts->evicted) : "");
-  if (report.stopped) fmt::print("stopped: what was read is kept; the same command reads on from there\n");
+  if (report.stopped) fmt::print("stopped and saved; the same command continues from there\n");
 }
 
 void run(ReadFlags options) {
   const MemoryOverrides& choices = options.read.choices;
   if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
-    bad_input(Code::option_conflict,
-              "{} merges nothing and passes nothing on: it has no --match, --values, --no-inherit or --rounds",
-              "--plain-cache");
+    bad_input(Code::option_conflict, "{} excludes --match, --values, --no-inherit and --rounds", "--plain-cache");
   for (const std::string& text : options.read.texts) {
     const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
     if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
-      bad_input(Code::argument_unexpected,
-                "there is no text '{}'; several values of --sharpness have commas between them, as in 20,40", text);
+      bad_input(Code::argument_unexpected, "text '{}' not found; separate values of --sharpness by commas, as in 20,40",
+                text);
   }
   watch_signals();
   const Group& group = join_ranks();
@@ -107,8 +106,7 @@ void run(ReadFlags options) {
   check_same_run(run, {});
   if (options.read.memory.empty() && !options.read.frozen) {
     const std::string why_not = group.root() ? unwritable_reason(run.paths.folder) : "";
-    if (!why_not.empty())
-      bad_input(Code::memory_not_kept, "{}; say with --memory FILE where to keep what is read", why_not);
+    if (!why_not.empty()) bad_input(Code::memory_not_kept, "{}; use --memory FILE", why_not);
     options.read.memory = run.paths.folder + "/memory.safetensors";
   }
   if (is_terminal() && group.root()) {
@@ -135,34 +133,32 @@ void run(ReadFlags options) {
 void add_memory_flags(Command& command, MemoryOverrides& choices) {
   command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
   command.add_option("--match", choices.match,
-                     "how near a key of the same word must be to be the same slot (default: 0.8)");
+                     "cosine threshold for merging with a slot of the same token (default: 0.8)");
   command
       .add_option("--sharpness", choices.sharpness,
-                  "how sharply nearness counts; several with commas between them, and the mixture chooses")
+                  "inverse temperatures, separated by commas; the mixture weights them")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_option("--decay", choices.decay, "of the slots' usage, a window (default: 0.001)");
-  command.add_option("--share", choices.share, "what each weight of the mixture is given anew (default: 0.01)");
-  command.add_option("--values", choices.values, "tokens that a slot can hold (default: 8)");
+  command.add_option("--decay", choices.decay, "decay of slot usage per update (default: 0.001)");
+  command.add_option("--share", choices.share, "fixed-share switching rate of the mixture (default: 0.01)");
+  command.add_option("--values", choices.values, "tokens per slot (default: 8)");
   command.add_flag_callback(
-      "--no-inherit", [&choices] { choices.inherit = false; },
-      "a control: what a slot held is lost when it gives way to a new one");
-  command.add_option("--parts", choices.parts,
-                     "parts of a large store, of which a query looks into the nearest alone (default: 1)");
+      "--no-inherit", [&choices] { choices.inherit = false; }, "control: no merge-on-evict");
+  command.add_option("--parts", choices.parts, "partitions of the memory; a query searches the nearest (default: 1)");
   command.add_option("--contexts", choices.contexts,
                      "tokens of the longest context whose followers are counted, up to 8; 0: none (default: 0)");
   command.add_option("--context-entries", choices.context_entries,
                      "pairs of a context and a token that followed it, at most (default: 131072)");
-  command.add_option("--look", choices.look, "parts that a query looks into, where there are several (default: 8)");
+  command.add_option("--look", choices.look, "partitions searched per query (default: 8)");
   command.add_option("--window", choices.window,
-                     "tokens from one lesson to the next (default: half of model.seq_len, at most 256)");
+                     "tokens per memory update (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,
-                   "each document is read by itself, as in training, instead of all as one stream");
-  auto* counts = command.add_option("--counts", choices.counts,
-                                    "the power of its count with which a slot is heard, 0 to 1 (default: 1)");
+                   "read each document separately, as in training, instead of as one stream");
+  auto* counts =
+      command.add_option("--counts", choices.counts, "exponent of a slot's count in its weight, 0 to 1 (default: 1)");
   command
       .add_flag_callback(
-          "--no-counts", [&choices] { choices.counts = 0.0; }, "a control: counts are left out of what a slot says")
+          "--no-counts", [&choices] { choices.counts = 0.0; }, "control: counts are not used")
       ->excludes(counts);
 }
 
@@ -173,22 +169,23 @@ void set_up_read(Command& command) {
   add_model_flags(command, options->model);
   command.add_option("TEXT", options->read.texts, "files, folders or builtin:DOMAIN")->required();
   command.add_option("--memory", options->read.memory,
-                     "the memory's file, made where there is none (default: RUN/memory.safetensors)");
+                     "memory file, created if missing (default: RUN/memory.safetensors)");
   add_memory_flags(command, options->read.choices);
   command.add_option("--rounds", options->read.choices.rounds,
-                     "settle so often when all is read: it is read again, and slots become its centres (default: 0)");
-  command.add_flag("--plain-cache", options->read.choices.plain_cache,
-                   "a control: nothing is merged or passed on, the oldest slot goes first");
-  command.add_option("--tokens", options->read.tokens, "only the first N tokens of each text; 0: all")
+                     "k-means refinement passes over everything read so far (default: 0)");
+  command.add_flag("--plain-cache", options->read.choices.plain_cache, "control: a FIFO cache without merging");
+  command.add_option("--tokens", options->read.tokens, "maximum number of tokens per text, from the first; 0 = all")
       ->capture_default_str();
-  command.add_option("--max-documents", options->read.max_documents, "only the first N documents of each text; 0: all")
+  command
+      .add_option("--max-documents", options->read.max_documents,
+                  "maximum number of documents per text, from the first; 0 = all")
       ->capture_default_str();
   command
       .add_option("--original", options->read.original_tokens,
-                  "tokens of the run's validation text to measure what the memory costs there; 0: not at all")
+                  "tokens of the run's validation text on which forgetting is measured; 0 = none")
       ->capture_default_str();
-  command.add_flag("--frozen", options->read.frozen, "the model alone, for its loss and time");
-  command.add_option("--html", options->html, "also write a page: losses, and the store while it reads");
+  command.add_flag("--frozen", options->read.frozen, "read without a memory, for loss and time");
+  command.add_option("--html", options->html, "also write a page with losses and the memory over time");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }
@@ -199,12 +196,11 @@ CommandSpec read_command() {
   return {
       .name = "read",
       .group = CommandGroup::train_and_use,
-      .summary = "read text into a memory of the model: every token is predicted before it is learned from",
-      .examples = {{"read runs/tiny builtin:recipes", "into runs/tiny/memory.safetensors, beside the frozen model"},
-                   {"read runs/tiny mine.txt --memory mine.memory --slots 1024 --html read.html",
-                    "a memory of its own"},
+      .summary = "read text into a memory; every token is predicted before it is learned",
+      .examples = {{"read runs/tiny builtin:recipes", "into runs/tiny/memory.safetensors; the model is frozen"},
+                   {"read runs/tiny mine.txt --memory mine.memory --slots 1024 --html read.html", "a separate memory"},
                    {"read runs/tiny mine.txt --memory large.memory --slots 65536 --parts 64",
-                    "a query looks into 8 parts of it"}},
+                    "a query searches 8 partitions"}},
       .works_on_ranks = true,
       .json = "the report",
       .set_up = set_up_read,
