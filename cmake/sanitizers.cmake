@@ -13,6 +13,7 @@ set(reader_sources
   runs/run.cc runs/train_state.cc
   verify/fixture.cc verify/verify.cc runs/history.cc lab/samples.cc lab/series.cc
   board/curves.cc board/json_walk.cc board/run_log.cc
+  serve/api.cc
   exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
 # The sources of a folder are compiled as one, because templates that several of them use (JSON above all) are most of
 # the work with sanitizers.
@@ -53,7 +54,7 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 set(fuzz_tests "")
 set(long_fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
-        checkpoint fixture memory compressed import library blocks board)
+        checkpoint fixture memory compressed import library blocks board request)
   set(inputs 2000)
   if(target STREQUAL import)  # each makes a model
     set(inputs 200)

@@ -58,8 +58,10 @@ class Ways {
     const Outcome frozen = alone();
     add(AdaptMethodKind::frozen, frozen);
     if (run_.recipe.model.ffn == Ffn::some) add(AdaptMethodKind::keys, keys());
-    add(AdaptMethodKind::plain_cache, memory(true));
-    add(AdaptMethodKind::memory, memory(false));
+    add(AdaptMethodKind::plain_cache, memory(AdaptMethodKind::plain_cache));
+    add(AdaptMethodKind::memory, memory(AdaptMethodKind::memory));
+    if (options_.memory.empty() && options_.choices.contexts.value_or(0) == 0)
+      add(AdaptMethodKind::memory_with_contexts, memory(AdaptMethodKind::memory_with_contexts));
     add(AdaptMethodKind::counter, counter());
     add_best(AdaptMethodKind::output_bias, bias());
     add_best(AdaptMethodKind::gradients, gradients());
@@ -189,10 +191,13 @@ class Ways {
   }
 
   // plain_cache: the same store without matching and merging, of which the oldest slot is evicted first.
-  Outcome memory(bool plain_cache) {
+  Outcome memory(AdaptMethodKind kind) {
+    const bool plain_cache = kind == AdaptMethodKind::plain_cache;
     MemoryOverrides choices = options_.choices;
     choices.window = window_;
     choices.plain_cache = plain_cache;
+    if (plain_cache) choices.contexts = 0;
+    if (kind == AdaptMethodKind::memory_with_contexts) choices.contexts = ContextSettings{}.longest;
     Memory memory =
         options_.memory.empty() || plain_cache
             ? new_memory(run_, apply_memory_overrides(default_memory_settings(run_), choices, document_end(run_)))
@@ -354,6 +359,7 @@ const char* name_of(AdaptMethodKind kind) {
     case AdaptMethodKind::keys: return "keys";
     case AdaptMethodKind::plain_cache: return "plain cache";
     case AdaptMethodKind::memory: return "memory";
+    case AdaptMethodKind::memory_with_contexts: return "memory with contexts";
     case AdaptMethodKind::counter: return "counter";
     case AdaptMethodKind::output_bias: return "output bias";
     case AdaptMethodKind::gradients: return "gradients";
@@ -367,7 +373,8 @@ const char* what_learns(AdaptMethodKind kind) {
     case AdaptMethodKind::keys: return "the addresses of frozen experts, by the published rules";
     case AdaptMethodKind::plain_cache: return "slots with a key and a token, the oldest evicted first (control)";
     case AdaptMethodKind::counter: return "Kneser-Ney counts after 0 to 5 tokens, without the model (baseline)";
-    case AdaptMethodKind::memory: return "slots with a key and a token, born in use";
+    case AdaptMethodKind::memory: return "slots with a key and a token, inserted during use";
+    case AdaptMethodKind::memory_with_contexts: return "these slots, and counts after 0 to 5 tokens";
     case AdaptMethodKind::output_bias: return "one number a token on the output, by the delta rule";
     case AdaptMethodKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
   }

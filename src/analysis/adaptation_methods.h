@@ -24,7 +24,7 @@ struct AdaptMethodsOptions {
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
 };
 
-enum class AdaptMethodKind { frozen, keys, plain_cache, memory, counter, output_bias, gradients };
+enum class AdaptMethodKind { frozen, keys, plain_cache, memory, memory_with_contexts, counter, output_bias, gradients };
 const char* name_of(AdaptMethodKind kind);  // "output bias"
 const char* what_learns(AdaptMethodKind kind);
 

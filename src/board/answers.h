@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "board/http.h"
 #include "board/watch.h"
+#include "http/http.h"
 
 namespace some {
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "board/http.h"
 #include "board/run_log.h"
-#include "board/worker.h"
+#include "http/http.h"
+#include "http/worker.h"
 #include "inference/generate.h"
 #include "memory/memory.h"
 #include "runs/run.h"

@@ -14,11 +14,11 @@
 #include "board/answers.h"
 #include "board/ask.h"
 #include "board/page.h"
-#include "board/worker.h"
 #include "core/error.h"
 #include "core/files/files.h"
 #include "core/files/json.h"
 #include "core/system_error.h"
+#include "http/worker.h"
 
 namespace some {
 namespace {

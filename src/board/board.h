@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "board/http.h"
 #include "board/watch.h"
 #include "core/log.h"
+#include "http/http.h"
 #include "runtime/machine.h"
 
 namespace some {

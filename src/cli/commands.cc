@@ -15,6 +15,7 @@ void add_commands(Command& app) {
   SOME_COMMAND(eval);
   SOME_COMMAND(generate);
   SOME_COMMAND(chat);
+  SOME_COMMAND(serve);
   SOME_COMMAND(adapt);
   SOME_COMMAND(read);
   SOME_COMMAND(memory);

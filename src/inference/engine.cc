@@ -64,6 +64,7 @@ struct Engine::Sequence {
   std::size_t unscored = 0;   // rows of the prompt that are not collected
   bool finished = false;
   std::vector<PromptToken> scores;
+  std::optional<PromptToken> eos;
   std::vector<double> state_sum;
   std::vector<TokenRoutes> routes;
 
@@ -207,6 +208,7 @@ void Engine::finish(const std::shared_ptr<Sequence>& sequence, FinishReason reas
   out.prompt_tokens = static_cast<std::int64_t>(sequence->prompt());
   for (const double sum : sequence->state_sum)
     out.embedding.push_back(static_cast<float>(sum / static_cast<double>(sequence->prompt())));
+  out.eos = std::move(sequence->eos);
   out.routes = std::move(sequence->routes);
   out.error = std::move(error);
   sequence->request.on_finish(out);
@@ -348,7 +350,10 @@ bool Engine::plan(DecodeBatch& batch, Flight& flight) {
 void Engine::drawn(const std::shared_ptr<Sequence>& sequence, DecodedRow& row) {
   const SequenceRequest& request = sequence->request;
   --sequence->in_flight;
-  if (request.stop_at_eos && row.token == tokenizer_.eos_id()) return finish(sequence, FinishReason::eos);
+  if (request.stop_at_eos && row.token == tokenizer_.eos_id()) {
+    if (request.logprobs >= 0) sequence->eos = PromptToken{row.logprob, std::move(row.top), 0, {}};
+    return finish(sequence, FinishReason::eos);
+  }
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), row.token) != request.stop_tokens.end())
     return finish(sequence, FinishReason::stop);
   TokenEvent event;

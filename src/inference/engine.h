@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -89,6 +90,8 @@ struct FinishedSequence {
   std::string rest;             // the part of it that no TokenEvent has reported
   std::string stop;             // the stop string that was found
   std::int64_t prompt_tokens = 0;
+  // Of the end-of-text token, if the text ended with it and logprobs >= 0.
+  std::optional<PromptToken> eos;
   std::vector<float> embedding;     // SequenceRequest::embed
   std::vector<TokenRoutes> routes;  // not yet reported
   std::exception_ptr error;

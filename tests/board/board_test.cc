@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "analysis/read.h"
-#include "board/client.h"
 #include "core/files/files.h"
 #include "expect_error.h"
+#include "http/client.h"
 #include "memory/memory_file.h"
 #include "recipe/recipe.h"
 #include "runs/load_file.h"

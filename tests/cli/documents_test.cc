@@ -53,10 +53,10 @@ case $1 in
   bench)
     settings 3 $model train.batch=2
     if [[ $2 == generate ]]; then flag --tokens 8; flag --repeats 1; else flag --warmup 1; flag --steps 2; fi ;;
-  board)  # until it is open, however busy the machine is; what another one said does not count
+  board | serve)  # until it is open, however busy the machine is; what another one said does not count
     rm -f board.said
     "$program" "${words[@]}" --port 0 2>board.said &
-    until grep -qs "the board is open" board.said || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
+    until grep -qs "the board is open\|base URL for clients" board.said || ! kill -0 $! 2>/dev/null; do sleep 0.05; done
     kill $!
     wait $!
     code=$?
@@ -236,7 +236,8 @@ TEST(Documents, ExamplesOfTheHelpRun) {
   const Desk desk;
   for (const char* line :
        {"some data stories --count 60 -o mine.txt", "printf 'Once upon a time\\nThe fox\\n' >prompts.txt",
-        "cp mine.txt train.txt", "some lab run tiny --builtin", "some data stories --count 10 --first 500 -o valid.txt",
+        "cp mine.txt train.txt", "umask 077; echo 0123456789abcdef >keys.txt", "some lab run tiny --builtin",
+        "some data stories --count 10 --first 500 -o valid.txt",
         "mkdir -p ~/.local/share/bash-completion/completions ~/.config/fish/completions"}) {
     const CommandResult result = desk.run(line);
     ASSERT_EQ(result.code, 0) << line << "\n" << result.err;

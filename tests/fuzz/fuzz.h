@@ -64,6 +64,7 @@ void add_memory_targets(std::vector<std::unique_ptr<Target>>& targets, const std
 void add_compress_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_exchange_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_board_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
+void add_serve_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 
 // Changes that know nothing of a format: bits, bytes, pieces left out, doubled, moved, cut off, and numbers that are
 // often wrong.

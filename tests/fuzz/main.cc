@@ -204,6 +204,7 @@ std::vector<std::unique_ptr<Target>> all_targets(const std::string& scratch_fold
   add_compress_targets(targets, scratch_folder);
   add_exchange_targets(targets, scratch_folder);
   add_board_targets(targets, scratch_folder);
+  add_serve_targets(targets, scratch_folder);
   return targets;
 }
 

@@ -3,9 +3,10 @@ import { showCharts } from './charts.js';
 import { showContents } from './contents.js';
 import { board } from './view/board.js';
 import { store } from './view/store.js';
+import { talk } from './view/talk.js';
 import { trace } from './view/trace.js';
 
-const views = { board, store, trace };
+const views = { board, store, talk, trace };
 
 const data = JSON.parse(document.getElementById('page-data').textContent);
 const charts = showCharts(data.charts);

@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "board/client.h"
-#include "board/http.h"
 #include "expect_error.h"
+#include "http/client.h"
+#include "http/http.h"
 
 namespace some {
 namespace {
@@ -241,6 +241,87 @@ TEST(Server, ConnectionsAndRequestsAreLimited) {
   Client client(rationed.server.port());
   for (int i = 0; i < 5; ++i) EXPECT_EQ(client.get("/a").status, 200);
   EXPECT_EQ(client.get("/a").status, 429);
+}
+
+TEST(Server, ATypeMayHaveParameters) {
+  Served served;
+  const auto post = [&](const std::string& type) {
+    return status_of(served.server.port(),
+                     line("POST /a", "Host: localhost\r\nContent-Length: 2\r\nContent-Type: " + type + "\r\n") + "{}");
+  };
+  EXPECT_EQ(post("application/json; charset=utf-8"), 200);
+  EXPECT_EQ(post("Application/JSON"), 200);
+  EXPECT_EQ(post("application/jsonp"), 415);
+  EXPECT_EQ(post("text/plain; application/json"), 415);
+}
+
+// Settings of `some serve`: DELETE, refusals in another format, and any host name where the handler checks who asks.
+TEST(Server, TheHandlerMayDoMore) {
+  ServerSettings settings;
+  settings.removes = settings.any_host = true;
+  settings.refusal = [](int status, const std::string& words) {
+    Response response;
+    response.status = status;
+    response.body = shared_text("{\"refused\": \"" + words + "\"}");
+    return response;
+  };
+  Served served(settings);
+  const int port = served.server.port();
+  EXPECT_EQ(status_of(port, line("DELETE /a", "Host: machine.example\r\n")), 200);
+  EXPECT_EQ(status_of(port, line("DELETE /a", "Host: machine.example\r\nOrigin: http://evil.example\r\n")), 403);
+  Client client(port);
+  client.send(line("PUT /a"));
+  const auto answer = client.answer();
+  EXPECT_EQ(answer.status, 405);
+  EXPECT_EQ(answer.body.rfind("{\"refused\"", 0), 0U) << answer.body;
+  EXPECT_NE(answer.head.find("Allow: GET, HEAD, POST, DELETE"), std::string::npos);
+}
+
+TEST(Server, AClientThatLeavesBeforeItsResponseIsNoticed) {
+  ServerSettings settings;
+  settings.notice_leaving = true;
+  std::mutex mutex;
+  std::vector<Answer> waiting;
+  Server server(settings, [&](const Request&, const Answer& answer) {
+    const std::lock_guard lock(mutex);
+    waiting.push_back(answer);
+  });
+  const auto wait_for = [&](std::size_t count) {
+    for (;; std::this_thread::sleep_for(milliseconds(1))) {
+      const std::lock_guard lock(mutex);
+      if (waiting.size() >= count) return waiting.back();
+    }
+  };
+  {
+    Client client(server.port());
+    client.send(line("GET /a"));
+    const Answer answer = wait_for(1);
+    EXPECT_TRUE(answer.is_open());
+    EXPECT_EQ(server.unanswered(), 1U);
+    answer.respond(text_response(200, "first"));
+    EXPECT_EQ(client.answer().body, "first\n");
+    // A connection that had a watch before has one again, and a request that came early is not lost.
+    client.send(line("GET /b") + line("GET /c"));
+    wait_for(2).respond(text_response(200, "second"));
+    EXPECT_EQ(client.answer().body, "second\n");
+    EXPECT_TRUE(wait_for(3).is_open());
+  }
+  const Answer answer = wait_for(3);
+  for (int i = 0; i < 3000 && answer.is_open(); ++i) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_FALSE(answer.is_open());
+  answer.respond(text_response(200, "nobody reads this"));
+  EXPECT_EQ(server.unanswered(), 0U);
+}
+
+TEST(Server, ConnectionsAreRefusedAndOpenOnesStay) {
+  Served served;
+  Client before(served.server.port());
+  EXPECT_EQ(before.get("/a").status, 200);
+  served.server.refuse_connections();
+  EXPECT_EQ(before.get("/a").status, 200);
+  int status = 200;
+  for (int i = 0; i < 3000 && status != 0; ++i) status = get_once(served.server.port(), "/a").status;
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Server, APortThatIsTakenIsTold) {

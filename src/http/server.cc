@@ -1,5 +1,7 @@
 // The server of http.h on Boost.Beast. One thread handles all connections, so connections need no locks; work from
 // other threads is posted to it.
+#include <sys/socket.h>
+
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -9,15 +11,16 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <cerrno>
 #include <deque>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 
-#include "board/http.h"
 #include "core/error.h"
 #include "core/system_error.h"
+#include "http/http.h"
 
 namespace some {
 namespace net = boost::asio;
@@ -37,24 +40,6 @@ int hex_digit(char c) {
   return -1;
 }
 
-// Decodes a query component; returns false if a percent sign is not followed by two hexadecimal digits.
-bool decode(std::string_view text, std::string& out) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '+') {
-      out += ' ';
-    } else if (text[i] != '%') {
-      out += text[i];
-    } else {
-      const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-      const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
-      if (low < 0) return false;
-      out += static_cast<char>(16 * high + low);
-      i += 2;
-    }
-  }
-  return true;
-}
-
 bool read_query(std::string_view text, std::map<std::string, std::string>& out) {
   while (!text.empty()) {
     const std::string_view part = text.substr(0, text.find('&'));
@@ -62,7 +47,8 @@ bool read_query(std::string_view text, std::map<std::string, std::string>& out) 
     if (part.empty()) continue;
     const std::size_t equals = std::min(part.find('='), part.size());
     std::string key, value;
-    if (!decode(part.substr(0, equals), key) || !decode(part.substr(std::min(part.size(), equals + 1)), value))
+    if (!decode_component(part.substr(0, equals), key) ||
+        !decode_component(part.substr(std::min(part.size(), equals + 1)), value))
       return false;
     out[key] = value;
   }
@@ -74,15 +60,6 @@ std::string without_port(std::string_view host) {
   const bool brackets_close_after = colon != std::string_view::npos && host.find(']', colon) != std::string_view::npos;
   if (colon == std::string_view::npos || brackets_close_after) return std::string(host);
   return std::string(host.substr(0, colon));
-}
-
-// Compares in time that does not depend on the position of a difference, which prevents timing attacks.
-bool equal_tokens(std::string_view given, std::string_view wanted) {
-  unsigned different = given.size() == wanted.size() ? 0 : 1;
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    different |= static_cast<unsigned>(static_cast<unsigned char>(wanted[i]) ^
-                                       static_cast<unsigned char>(i < given.size() ? given[i] : '\0'));
-  return different == 0;
 }
 
 constexpr const char* nothing_loads = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
@@ -136,6 +113,14 @@ class Core : public std::enable_shared_from_this<Core> {
     thread_ = std::thread([this] { io_.run(); });
   }
   void stop();
+  void refuse_connections() {
+    net::post(io_, [self = shared_from_this()] {
+      self->stopping_ = true;
+      boost::system::error_code ignored;
+      self->acceptor_.close(ignored);
+      self->pause_.cancel();
+    });
+  }
 
   int port() const { return port_; }
   net::io_context& io() { return io_; }
@@ -157,6 +142,11 @@ class Core : public std::enable_shared_from_this<Core> {
     return true;
   }
   std::size_t connections() const { return count_.load(); }
+  std::size_t unanswered() const { return unanswered_.load(); }
+  void count_unanswered(bool more) { more ? ++unanswered_ : --unanswered_; }
+  Response refusal(int status, const std::string& words) const {
+    return settings_.refusal ? settings_.refusal(status, words) : text_response(status, words);
+  }
 
  private:
   void accept();
@@ -176,7 +166,7 @@ class Core : public std::enable_shared_from_this<Core> {
   std::set<std::shared_ptr<Session>> sessions_;
   std::map<std::string, std::size_t> of_address_;
   std::map<std::string, Bucket> buckets_;
-  std::atomic<std::size_t> count_{0};
+  std::atomic<std::size_t> count_{0}, unanswered_{0};
   std::thread thread_;
 };
 
@@ -204,6 +194,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   void close() {
     if (!open_.exchange(false)) return;
+    answered();
     boost::system::error_code ignored;
     stream_.socket().shutdown(tcp::socket::shutdown_both, ignored);
     stream_.close();
@@ -211,6 +202,7 @@ class Session : public std::enable_shared_from_this<Session> {
   }
 
   void write(Response response) {
+    waits_ = false;
     if (!open_) return;
     response_ = std::move(response);
     if (!response_.body) response_.body = shared_text("");
@@ -222,8 +214,11 @@ class Session : public std::enable_shared_from_this<Session> {
     for (const auto& [name, value] : guard_fields(response_.policy)) message_.set(name, value);
     message_.set(http::field::content_type, response_.type);
     if (!response_.etag.empty()) message_.set(http::field::etag, response_.etag);
-    if (response_.status == 405) message_.set(http::field::allow, "GET, HEAD, POST");
-    if (response_.status == 429) message_.set(http::field::retry_after, "1");
+    if (response_.status == 405)
+      message_.set(http::field::allow, server_->settings().removes ? "GET, HEAD, POST, DELETE" : "GET, HEAD, POST");
+    if (response_.status == 429 && response_.retry_after == 0) response_.retry_after = 1;
+    if (response_.retry_after > 0) message_.set(http::field::retry_after, std::to_string(response_.retry_after));
+    for (const auto& [name, value] : response_.fields) message_.set(name, value);
     message_.keep_alive(keep_alive_);
     if (!known) message_.content_length(response_.body->size());
     if (!head_only_ && !known) message_.body() = {response_.body->data(), response_.body->size()};
@@ -232,6 +227,7 @@ class Session : public std::enable_shared_from_this<Session> {
     serializer_->split(false);
     const auto done = [self = shared_from_this()](beast::error_code error, std::size_t) {
       if (error) return self->close();
+      self->answered();
       if (!self->keep_alive_) return self->part();
       self->read();
     };
@@ -291,10 +287,10 @@ class Session : public std::enable_shared_from_this<Session> {
     head_only_ = false;
     if_none_match_.clear();
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
-      return write(text_response(431, "the head of the request is too long"));
-    if (error == http::error::body_limit) return write(text_response(413, "the request is too long"));
+      return write(server_->refusal(431, "the head of the request is too long"));
+    if (error == http::error::body_limit) return write(server_->refusal(413, "the request is too long"));
     if (error.category() == http::make_error_code(http::error::bad_method).category())
-      return write(text_response(400, "bad request"));
+      return write(server_->refusal(400, "bad request"));
     if (error) return close();
     const http::request<http::string_body> message = parser_->release();
     keep_alive_ = message.keep_alive();
@@ -324,6 +320,26 @@ class Session : public std::enable_shared_from_this<Session> {
     });
   }
 
+  void answered() {
+    if (counted_) server_->count_unanswered(counted_ = false);
+  }
+
+  // Drops a client that disconnects while it waits for a response. Nothing is consumed: a next request that arrives
+  // early stays where it is, and ends the watch.
+  void notice_leaving() {
+    if (watched_) return;
+    watched_ = true;
+    stream_.socket().async_wait(tcp::socket::wait_read, [self = shared_from_this()](boost::system::error_code error) {
+      self->watched_ = false;
+      if (error || !self->open_ || !self->waits_) return;
+      char byte = 0;
+      const ssize_t got = ::recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      if (got > 0) return;
+      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return self->notice_leaving();
+      self->close();
+    });
+  }
+
   void take_delivered() {
     std::deque<SharedText> more;
     {
@@ -334,6 +350,7 @@ class Session : public std::enable_shared_from_this<Session> {
     if (!open_) return;
     if (!streaming_) {
       streaming_ = true;
+      waits_ = false;
       boost::system::error_code ignored;
       // Also bounds the kernel's send buffer for slow readers.
       stream_.socket().set_option(net::socket_base::send_buffer_size(64 << 10), ignored);
@@ -379,6 +396,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool delivered_all_ = false;
   std::deque<SharedText> queue_;  // queue of data to write; the first entry is being written
   bool streaming_ = false, ends_ = false;
+  bool waits_ = false, watched_ = false;  // waits for a response; a watch for its leaving is pending
+  bool counted_ = false;                  // among the unanswered
   std::array<char, 4096> ignored_{};
 };
 
@@ -387,7 +406,7 @@ class Pending : public Answer::Target {
  public:
   explicit Pending(std::shared_ptr<Session> session) : session_(std::move(session)) {}
   ~Pending() override {
-    if (!answered_) respond(text_response(500, "nothing answered"));
+    if (!answered_) respond(session_->server().refusal(500, "nothing answered"));
   }
   void respond(Response response) override {
     if (answered_.exchange(true)) return;
@@ -399,6 +418,7 @@ class Pending : public Answer::Target {
     session_->deliver(Session::stream_head(type));
     return std::make_shared<Going>(session_);
   }
+  bool is_open() const override { return session_->is_open(); }
 
  private:
   class Going : public Stream {
@@ -417,37 +437,43 @@ class Pending : public Answer::Target {
 };
 
 void Session::dispatch(const http::request<http::string_body>& message) {
-  if (!server_->may_ask(address_)) return write(text_response(429, "too many requests; retry in a second"));
+  if (!server_->may_ask(address_)) return write(server_->refusal(429, "too many requests; retry in a second"));
   const ServerSettings& settings = server_->settings();
   const std::string host = field(message, http::field::host);
   // Prevents DNS rebinding: another site's name that resolves to this machine would let that site read everything.
-  if (settings.token.empty() && !is_loopback(without_port(host)))
-    return write(text_response(421, "this server answers only to names of this machine"));
+  if (settings.token.empty() && !settings.any_host && !is_loopback(without_port(host)))
+    return write(server_->refusal(421, "this server answers only to names of this machine"));
   Request request;
   const std::string target(message.target().data(), message.target().size());
   const std::size_t question = std::min(target.find('?'), target.size());
   request.path = target.substr(0, question);
   if (target.empty() || target[0] != '/' ||
       !read_query(std::string_view(target).substr(std::min(target.size(), question + 1)), request.query))
-    return write(text_response(400, "bad address"));
-  if (!settings.token.empty() && !equal_tokens(request.value("token"), settings.token))
-    return write(text_response(403, "the address requires the token that the program printed at its start"));
+    return write(server_->refusal(400, "bad address"));
+  if (!settings.token.empty() && !equal_secrets(request.value("token"), settings.token))
+    return write(server_->refusal(403, "the address requires the token that the program printed at its start"));
   request.if_none_match = if_none_match_ = field(message, http::field::if_none_match);
-  switch (message.method()) {
-    case http::verb::get:
-    case http::verb::head: break;
-    case http::verb::post: {
-      request.method = Method::post;
-      const std::string origin = field(message, http::field::origin), type = field(message, http::field::content_type);
-      const std::string from(message["Sec-Fetch-Site"].data(), message["Sec-Fetch-Site"].size());
-      if ((!origin.empty() && origin != "http://" + host) || (!from.empty() && from != "same-origin"))
-        return write(text_response(403, "only a page of this server may ask"));
-      if (type != "application/json") return write(text_response(415, "must be application/json"));
+  request.authorization = field(message, http::field::authorization);
+  const http::verb method = message.method();
+  if (method == http::verb::post || (method == http::verb::delete_ && settings.removes)) {
+    request.method = method == http::verb::post ? Method::post : Method::remove;
+    const std::string origin = field(message, http::field::origin), type = field(message, http::field::content_type);
+    const std::string from(message["Sec-Fetch-Site"].data(), message["Sec-Fetch-Site"].size());
+    if ((!origin.empty() && origin != "http://" + host && !(settings.any_host && origin == "https://" + host)) ||
+        (!from.empty() && from != "same-origin"))
+      return write(server_->refusal(403, "only a page of this server may ask"));
+    if (method == http::verb::post) {
+      // Parameters ("; charset=utf-8") are ignored: JSON is UTF-8.
+      if (!beast::iequals(type.substr(0, type.find_first_of("; ")), "application/json"))
+        return write(server_->refusal(415, "must be application/json"));
       request.body = message.body();
-      break;
     }
-    default: return write(text_response(405, "use GET or POST"));
+  } else if (method != http::verb::get && method != http::verb::head) {
+    return write(server_->refusal(405, settings.removes ? "use GET, POST or DELETE" : "use GET or POST"));
   }
+  waits_ = true;
+  if (!counted_) server_->count_unanswered(counted_ = true);
+  if (settings.notice_leaving) notice_leaving();
   try {
     server_->handler()(request, Answer(std::make_shared<Pending>(shared_from_this())));
   } catch (const std::exception&) {
@@ -508,6 +534,31 @@ void Core::stop() {
 
 }  // namespace
 
+bool decode_component(std::string_view text, std::string& out) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '+') {
+      out += ' ';
+    } else if (text[i] != '%') {
+      out += text[i];
+    } else {
+      const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+      const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+      if (low < 0) return false;
+      out += static_cast<char>(16 * high + low);
+      i += 2;
+    }
+  }
+  return true;
+}
+
+bool equal_secrets(std::string_view given, std::string_view wanted) {
+  unsigned different = given.size() == wanted.size() ? 0 : 1;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    different |= static_cast<unsigned>(static_cast<unsigned char>(wanted[i]) ^
+                                       static_cast<unsigned char>(i < given.size() ? given[i] : '\0'));
+  return different == 0;
+}
+
 std::string Request::value(const std::string& key) const {
   const auto found = query.find(key);
   return found == query.end() ? "" : found->second;
@@ -530,6 +581,7 @@ bool is_loopback(const std::string& host) {
 
 void Answer::respond(Response response) const { target_->respond(std::move(response)); }
 std::shared_ptr<Stream> Answer::stream(const std::string& type) const { return target_->stream(type); }
+bool Answer::is_open() const { return target_->is_open(); }
 
 AddressTaken::AddressTaken(const std::string& host, int port)
     : Error(Fault::input, Code::address_taken, fmt::format("port in use: {}:{}; use another --port", host, port),
@@ -547,5 +599,7 @@ Server::Server(ServerSettings settings, Handler handler)
 Server::~Server() { running_->stop(); }
 int Server::port() const { return running_->port(); }
 std::size_t Server::connections() const { return running_->connections(); }
+std::size_t Server::unanswered() const { return running_->unanswered(); }
+void Server::refuse_connections() { running_->refuse_connections(); }
 
 }  // namespace some

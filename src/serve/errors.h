@@ -1,0 +1,20 @@
+// Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}} with an HTTP status.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "core/error.h"
+#include "http/http.h"
+
+namespace some {
+
+int status_of(const Error& error);
+nlohmann::json error_object(const Error& error);
+Response error_response(const Error& error);
+// The same for what the HTTP server itself refuses.
+Response refused_response(int status, const std::string& words);
+// JSON as text; invalid UTF-8 in strings is replaced.
+std::string dumped(const nlohmann::json& value);
+
+}  // namespace some

@@ -1,0 +1,113 @@
+// The response to one request, built as its sequences write: one JSON object, or a stream of server-sent events. Used
+// by one thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "analysis/pages/memory_view.h"
+#include "http/http.h"
+#include "inference/engine.h"
+#include "serve/api.h"
+
+namespace some {
+
+// The memory's part in one new token.
+struct TokenSources {
+  double share = 0;  // of the token's probability
+  std::vector<std::pair<double, Passage>> passages;
+};
+
+// What all choices of a response share.
+struct ReplyHead {
+  std::string id, model, fingerprint;
+  std::int64_t created = 0;
+};
+
+class Reply {
+ public:
+  // prompts: the encoded prompts; choice i continues prompt i / n.
+  Reply(GenerationRequest request, std::vector<std::vector<TokenId>> prompts, ReplyHead head, Tokenizer tokenizer,
+        Answer answer);
+
+  const GenerationRequest& request() const { return request_; }
+  const std::vector<std::vector<TokenId>>& prompts() const { return prompts_; }
+  std::size_t choices() const { return choices_.size(); }
+  const std::vector<TokenId>& prompt_of(std::size_t choice) const {
+    return prompts_[choice / static_cast<std::size_t>(request_.n)];
+  }
+  // The client is there. Any thread.
+  bool is_open() const { return answer_.is_open(); }
+
+  // True if token() has to be called for every token, false if the finished sequences are enough.
+  bool wants_tokens() const {
+    return request_.stream || request_.logprobs || request_.some.experts || request_.some.sources;
+  }
+  // Begins the stream of a streamed response.
+  void begin();
+  void prompt_read(std::size_t choice, const std::vector<PromptToken>& tokens);
+  void token(std::size_t choice, const TokenEvent& event, std::optional<TokenSources> sources);
+  // Returns true if this was the last choice: the response is complete then.
+  bool finished(std::size_t choice, const FinishedSequence& sequence);
+  // Sends what was written since the last call, as few events as possible. Streams only.
+  void flush();
+  // Ends the response with an error, unless it is complete.
+  void fail(const Error& error);
+  bool is_over() const { return over_; }
+  int status() const { return status_; }  // of the response
+  std::int64_t completion_tokens() const { return completion_tokens_; }
+
+ private:
+  // A token with the place of its text, waiting until that text is certain to be part of the choice.
+  struct Entry {
+    TokenId id = 0;
+    std::optional<double> logprob;  // empty: the first token of a text
+    std::vector<TokenLogprob> top;
+    std::size_t begin = 0;  // bytes of the choice's text before it
+    std::size_t characters = 0;
+  };
+  struct Choice {
+    std::size_t begun = 0;       // bytes of tokens so far
+    std::size_t characters = 0;  // and their characters
+    std::size_t certain = 0;     // bytes of text that were reported
+    bool first = true;           // no token yet
+    std::vector<Entry> entries;  // not reported
+    std::string text;            // not sent yet, or all of it
+    nlohmann::json logprobs, experts = nlohmann::json::array(), sources = nlohmann::json::array();
+    bool has_news = false, started = false, over = false;
+    std::string reason;
+  };
+  std::string piece(TokenId id, bool first) const;
+  std::string word(TokenId id) const;
+  void add_entry(Choice& choice, TokenId id, std::optional<double> logprob, const std::vector<TokenLogprob>& top);
+  void report_entries(Choice& choice, std::size_t certain, bool all);
+  void add_routes(Choice& choice, const std::vector<TokenRoutes>& routes);
+  nlohmann::json fresh_logprobs() const;
+  nlohmann::json choice_json(std::size_t index, Choice& choice) const;
+  nlohmann::json body() const;
+  nlohmann::json usage() const;
+  void send_event(const nlohmann::json& value);
+
+  GenerationRequest request_;
+  std::vector<std::vector<TokenId>> prompts_;
+  ReplyHead head_;
+  Tokenizer tokenizer_;
+  Answer answer_;
+  std::shared_ptr<Stream> stream_;
+  std::vector<Choice> choices_;
+  std::size_t open_choices_ = 0;
+  std::int64_t completion_tokens_ = 0;
+  std::string unsent_;
+  bool over_ = false;
+  int status_ = 200;
+};
+
+// The token as clients see it: its text, or "bytes:\xHH..." if its bytes are not whole characters.
+std::string shown_word(const Tokenizer& tokenizer, TokenId id);
+
+}  // namespace some
