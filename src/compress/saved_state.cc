@@ -10,7 +10,7 @@ namespace some {
 
 namespace {
 
-constexpr std::string_view magic = "\x89SoMEzs\n";
+constexpr std::string_view state_magic = "\x89SoMEzs\n";
 
 std::uint64_t combined(std::uint64_t before, const void* data, std::size_t bytes) {
   return hash_bytes(data, bytes, before);
@@ -26,7 +26,7 @@ void save_state(const std::string& path, std::uint64_t key, const SavedState& st
       sink(data, bytes);
     };
     const auto number = [&](std::uint64_t value) { write(&value, sizeof(value)); };
-    write(magic.data(), magic.size());
+    write(state_magic.data(), state_magic.size());
     number(key);
     number(state.fields.size());
     for (const std::string* one : state.strings) number(one->size());
@@ -57,9 +57,9 @@ bool restore_state(const std::string& path, std::uint64_t key, const SavedState&
     read(&value, sizeof(value));
     return value;
   };
-  char found[magic.size()];
+  char found[state_magic.size()];
   read(found, sizeof(found));
-  if (std::string_view(found, sizeof(found)) != magic)
+  if (std::string_view(found, sizeof(found)) != state_magic)
     bad_input(Code::compressed_invalid, "{} is not a state of compression; name another file with --state", path);
   if (number() != key)
     bad_input(

@@ -21,32 +21,28 @@ std::size_t class_of_count(std::int64_t seen, bool certain) {
   return seen < 8 ? 3 : 4;
 }
 
-template <typename Int>
-std::size_t at(Int i) {
-  return static_cast<std::size_t>(i);
-}
-
 }  // namespace
 
 ContextMixture::ContextMixture(int states, int orders, int vocabulary, double share)
     : states_(states), orders_(orders), vocabulary_(vocabulary), share_(share) {
-  const std::array<std::size_t, sets> sizes{1, at(orders + 1) * count_classes, at(sources()), at(vocabulary) + 1};
+  const std::array<std::size_t, sets> sizes{1, index_of(orders + 1) * count_classes, index_of(sources()),
+                                            index_of(vocabulary) + 1};
   for (std::size_t s = 0; s < sets_.size(); ++s) sets_[s].row_of.assign(sizes[s], -1);
   sets_[0].row_of[0] = 0;
   sets_[0].values = {0};
   sets_[0].targets = {0.0};
-  sets_[0].weights.assign(at(sources()), 1.0 / sources());
+  sets_[0].weights.assign(index_of(sources()), 1.0 / sources());
   set_weights_.fill(1.0 / sets);
 }
 
 std::array<std::size_t, ContextMixture::sets> ContextMixture::values_of(const MixtureContext& context) const {
-  return {0, at(context.longest + 1) * count_classes + class_of_count(context.seen, context.certain), at(best_),
-          at(context.last + 1)};
+  return {0, index_of(context.longest + 1) * count_classes + class_of_count(context.seen, context.certain),
+          index_of(best_), index_of(context.last + 1)};
 }
 
 const double* ContextMixture::row(std::size_t set, std::size_t value) const {
   const std::int32_t found = sets_[set].row_of[value];
-  return found < 0 ? sets_[0].weights.data() : sets_[set].weights.data() + at(found) * at(sources());
+  return found < 0 ? sets_[0].weights.data() : sets_[set].weights.data() + index_of(found) * index_of(sources());
 }
 
 std::size_t ContextMixture::make_row(std::size_t set, std::size_t value) {
@@ -57,7 +53,7 @@ std::size_t ContextMixture::make_row(std::size_t set, std::size_t value) {
     own.targets.push_back(0);
     own.weights.insert(own.weights.end(), sets_[0].weights.begin(), sets_[0].weights.end());
   }
-  return at(own.row_of[value]);
+  return index_of(own.row_of[value]);
 }
 
 void ContextMixture::weights(const MixtureContext& context, std::span<double> out) const {
@@ -70,7 +66,7 @@ void ContextMixture::weights(const MixtureContext& context, std::span<double> ou
 }
 
 double ContextMixture::learn(const MixtureContext& context, std::span<const double> probabilities) {
-  const std::size_t count = at(sources());
+  const std::size_t count = index_of(sources());
   const double floor = std::max(1e-12, floor_per_share * share_), set_share = set_share_per_share * share_;
   std::array<double, 1 + max_sharpnesses + max_orders> mixed;
   weights(context, std::span(mixed).first(count));
@@ -127,18 +123,18 @@ ContextMixture ContextMixture::restore(int states, int orders, int vocabulary, d
   for (double& one : out.set_weights_) one = next(0, 1.001);
   out.best_ = static_cast<int>(next(0, out.sources() - 1));
   for (Set& set : out.sets_) {
-    const auto rows = at(next(0, static_cast<double>(set.row_of.size())));
+    const auto rows = index_of(next(0, static_cast<double>(set.row_of.size())));
     std::fill(set.row_of.begin(), set.row_of.end(), -1);
     set.values.clear();
     for (std::size_t r = 0; r < rows; ++r) {
-      const auto value = at(next(0, static_cast<double>(set.row_of.size() - 1)));
+      const auto value = index_of(next(0, static_cast<double>(set.row_of.size() - 1)));
       if (set.row_of[value] >= 0) damaged();
       set.row_of[value] = static_cast<std::int32_t>(r);
       set.values.push_back(static_cast<std::int32_t>(value));
     }
     set.targets.resize(rows);
     for (double& one : set.targets) one = next(0, 1e15);
-    set.weights.resize(rows * at(out.sources()));
+    set.weights.resize(rows * index_of(out.sources()));
     for (double& one : set.weights) one = next(0, 1.001);
   }
   if (index != state.size() || out.sets_[0].values.size() != 1) damaged();

@@ -19,6 +19,11 @@ inline constexpr int max_orders = longest_context + 1;  // orders 0 to longest
 inline constexpr std::int64_t min_context_entries = 1024;
 inline constexpr std::int64_t max_context_entries = std::int64_t{1} << 28;
 
+template <typename Int>
+std::size_t index_of(Int i) {
+  return static_cast<std::size_t>(i);
+}
+
 struct ContextSettings {
   int longest = 5;                // tokens of the longest context; its estimates have the orders 0 to longest
   std::int64_t entries = 131072;  // (context, follower) pairs at most, over all orders

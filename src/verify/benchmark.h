@@ -46,4 +46,6 @@ BenchResult bench_train(const Recipe& recipe, const BenchOptions& options,
 
 Batch synthetic_batch(const ModelConfig& model, bool count_pads, int rows, std::uint64_t seed, std::int64_t number);
 
+double median(std::vector<double> values);  // of at least one value
+
 }  // namespace some

@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "runs/run.h"
 #include "tensor/device.h"
+#include "verify/benchmark.h"
 
 namespace some {
 namespace {
@@ -28,11 +29,6 @@ Tokenizer synthetic_tokenizer(int vocab) {
   return Tokenizer::from_json(
       R"({"version":"1.0","pre_tokenizer":{"type":"Whitespace"},"model":{"type":"BPE","unk_token":"[UNK]","vocab":{)" +
       words + R"(},"merges":[]}})");
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 struct Round {

@@ -127,7 +127,7 @@ void run_ranks(const RanksFlags& options) {
              r.bytes_per_second / 1e9);
 }
 
-struct GenerateFlags {
+struct BenchGenerateFlags {
   std::string recipe, device, precision, sequences = "1,16";
   std::vector<std::string> overrides;
   GenerateBenchOptions bench;
@@ -149,7 +149,7 @@ std::vector<std::int64_t> parse_counts(const std::string& text) {
   return out;
 }
 
-void run_generate(GenerateFlags options) {
+void run_generate(BenchGenerateFlags options) {
   std::vector<std::string> changes = options.overrides;
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
@@ -191,7 +191,7 @@ void run_generate(GenerateFlags options) {
 }
 
 void set_up_bench_generate(Command& command) {
-  auto options = std::make_shared<GenerateFlags>();
+  auto options = std::make_shared<BenchGenerateFlags>();
   command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
   command.add_option("--sequences", options->sequences, "sequences generated at the same time, separated by commas")
