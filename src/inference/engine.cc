@@ -351,7 +351,7 @@ void Engine::drawn(const std::shared_ptr<Sequence>& sequence, DecodedRow& row) {
   const SequenceRequest& request = sequence->request;
   --sequence->in_flight;
   if (request.stop_at_eos && row.token == tokenizer_.eos_id()) {
-    if (request.logprobs >= 0) sequence->eos = PromptToken{row.logprob, std::move(row.top), 0, {}};
+    if (request.logprobs >= 0) sequence->eos = PromptToken{row.logprob, std::move(row.top), 0, {}, {}};
     return finish(sequence, FinishReason::eos);
   }
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), row.token) != request.stop_tokens.end())
