@@ -599,8 +599,13 @@ void ModelService::add_choices(const std::shared_ptr<Running>& running) {
         for (const SlotContribution& part : event.sources) {
           const std::int64_t place = running->born.data<std::int64_t>()[part.entry * memory->store.slots() + part.slot];
           if (place == no_place) continue;
-          sources->passages.emplace_back(part.weight,
-                                         passage_at(*memory, running->loaded->run.tokenizer, place, passage_tokens));
+          sources->passages.push_back(
+              {part.weight, passage_at(*memory, running->loaded->run.tokenizer, place, passage_tokens), std::nullopt});
+        }
+        for (const ContextContribution& part : event.contexts) {
+          if (part.hit < 0) continue;
+          sources->passages.push_back(
+              {part.weight, passage_at(*memory, running->loaded->run.tokenizer, part.hit, passage_tokens), part});
         }
       }
       outputs_.push_back({running->job, i, std::pair(event, std::move(sources))});

@@ -20,7 +20,12 @@ namespace some {
 // The memory's part in one new token.
 struct TokenSources {
   double share = 0;  // of the token's probability
-  std::vector<std::pair<double, Passage>> passages;
+  struct Source {
+    double weight = 0;  // of the token's probability
+    Passage passage;
+    std::optional<ContextContribution> context;  // none: a slot
+  };
+  std::vector<Source> passages;
 };
 
 // What all choices of a response share.

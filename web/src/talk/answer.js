@@ -46,13 +46,14 @@ function sources({ share, passages }) {
     element(
       'ul',
       {},
-      passages.map(({ weight, text, before, token, after }) =>
+      passages.map(({ weight, kind, context_tokens, seen, text, before, token, after }) =>
         element(
           'li',
           {},
           `${percent(weight)} `,
           element('q', {}, before, element('mark', {}, token), after),
           ` from ${text}`,
+          kind === 'context' ? ` (context of ${context_tokens} tokens, followed by this token ${seen} times)` : '',
         ),
       ),
     ),
