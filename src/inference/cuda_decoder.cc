@@ -77,7 +77,6 @@ class CudaDecoder : public Decoder {
         last_drawn_(Tensor::zeros({options.slots}, DType::i32, device_)),
         sampling_(
             Tensor::zeros({options.slots, static_cast<std::int64_t>(sizeof(SlotSampling) / 4)}, DType::i32, device_)),
-        counters_(Tensor::zeros({2 * model.config().layers + 1}, DType::i32, device_)),
         results_(device_, sizeof(SampleResult) * ring_size * static_cast<std::size_t>(most_rows)) {
     const ModelConfig& config = model.config();
     const std::int64_t d = config.d_model;
@@ -260,7 +259,7 @@ class CudaDecoder : public Decoder {
   std::vector<LayerPointers> layers_;
   const float *table_ = nullptr, *head_bias_ = nullptr;
   const bf16* head_weight_ = nullptr;
-  Tensor numbers_, last_drawn_, sampling_, counters_, biases_, counts_, places_;
+  Tensor numbers_, last_drawn_, sampling_, biases_, counts_, places_;
   std::int64_t biases_each_ = 0;
   bool changed_ = false;  // the sampling options of slots
   Pinned results_;
@@ -540,19 +539,6 @@ void CudaDecoder::launch_few(std::int64_t rows) {
   in.width = config.d_model;
   in.capacity = capacity_;
   const int hidden = hidden_units(config), parts = (hidden + hidden_part - 1) / hidden_part;
-  // Kernels 2 i and 2 i + 1 are those of layer i; then the head. Each counts its blocks in its own counter.
-  const std::size_t kernels = 2 * layers_.size() + 1;
-  int before = 0;  // blocks of the previous kernel
-  const auto order = [&](RowInput& row, std::size_t kernel, int blocks) {
-    std::int32_t* const counters = counters_.data<std::int32_t>();
-    if (kernel > 0) row.done = counters + kernel - 1;
-    row.done_blocks = blocks;
-    // The head's predecessor is cleared by the next step's first kernel.
-    row.cleared = counters + (kernel + kernels - 2) % kernels;
-    if (kernel == 0) row.cleared = counters + kernels - 2;
-    if (kernel == 1) row.cleared = nullptr;
-    row.own = kernel + 1 < kernels ? counters + kernel : nullptr;
-  };
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const LayerPointers& layer = layers_[i];
     RowInput first = in;
@@ -564,10 +550,8 @@ void CudaDecoder::launch_few(std::int64_t rows) {
       follow_block(first, i - 1, parts);
     }
     first.x = data(x1_);
-    AttentionStep attention{first,     layer.qkv,    layer.qkv_bias,         layer.out,
-                            cached(i), config.heads, partial1_.data<float>()};
-    order(attention.in, 2 * i, i == 0 ? 0 : before);
-    before = blocks_of(attention);
+    const AttentionStep attention{first,     layer.qkv,    layer.qkv_bias,         layer.out,
+                                  cached(i), config.heads, partial1_.data<float>()};
     launch(state, attention);
     RowInput second = in;
     second.partial = partial1_.data<float>();
@@ -580,9 +564,7 @@ void CudaDecoder::launch_few(std::int64_t rows) {
     if (!cache_.states.empty()) second.states = data(cache_.states[i]);
     second.taps = config.conv;
     second.taps_weight = layer.taps;
-    FeedForwardStep block{second, layer.up, layer.up_bias, layer.down, hidden, partial2_.data<float>()};
-    order(block.in, 2 * i + 1, before);
-    before = blocks_of(block);
+    const FeedForwardStep block{second, layer.up, layer.up_bias, layer.down, hidden, partial2_.data<float>()};
     if (config.ffn == Ffn::dense)
       launch(state, block);
     else
@@ -590,7 +572,6 @@ void CudaDecoder::launch_few(std::int64_t rows) {
   }
   follow_block(in, layers_.size() - 1, parts);
   in.x = data(x1_);
-  order(in, kernels - 1, before);
   launch(state, HeadStep{in, head_weight_, head_bias_, config.vocab, logits_.data<float>()});
 }
 

@@ -83,7 +83,7 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
   }
   copy_vectors(in.in, vectors);
   cluster_sync();
-  wait_for_rows(in.in);
+  wait_previous();
   copy_wait<0>();
   block_sync();
   const bool convolves = in.in.taps > 0;
@@ -211,7 +211,6 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
     store_tile(in.partial + (static_cast<std::int64_t>(piece) * in.in.rows + base) * width, width, out_column, c, count,
                lane);
   }
-  if (in.in.own != nullptr) count_block(in.in.own);
 }
 
 }  // namespace some::decoding

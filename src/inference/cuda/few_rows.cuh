@@ -20,15 +20,6 @@ SOME_DEVICE void copy_vectors(const RowInput& in, float* vectors) {
   copy_commit();
 }
 
-// Waits for the rows' partial products.
-SOME_DEVICE void wait_for_rows(const RowInput& in) {
-  if (in.done != nullptr)
-    wait_blocks(in.done, in.done_blocks);
-  else
-    wait_previous();
-  if (in.cleared != nullptr && block_index() == 0 && thread_index() == 0) *in.cleared = 0;
-}
-
 // Puts rows base .. base + count - 1 into `rows` ([16, width] bf16) of every block of the cluster that multiplies them;
 // with a convolution, unconvolved is what they were before it. sums: [2, width] floats; vectors: of copy_vectors(),
 // whose copies have arrived. With more than two rows, each block computes some of them for all.
@@ -222,7 +213,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
   const int local = rank + cluster_size * index, row = base + local, c = lane % 8;
   const std::int64_t stride = 2 * width;
   // Only the first layer follows a kernel that sets the positions.
-  if (in.in.table != nullptr) wait_for_rows(in.in);
+  if (in.in.table != nullptr) wait_previous();
   const bool active = index < own && in.in.slots[row] >= 0;
   const int position = active ? in.in.positions[row] : 0;
   bf16* keys = in.cache + (active ? in.in.slots[row] : 0) * in.in.capacity * stride + head * head_size + 8 * c;
@@ -241,7 +232,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
   }
   copy_commit();
   cluster_sync();  // all blocks have begun: their shared memory may be written
-  if (in.in.table == nullptr) wait_for_rows(in.in);
+  if (in.in.table == nullptr) wait_previous();
   copy_wait<1>();
   block_sync();
   make_rows(in.in, base, count, head == 0, rows, AttentionShared::sums(memory), vectors, rank);
@@ -348,7 +339,6 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
     store_tile(in.partial + (static_cast<std::int64_t>(head) * in.in.rows + base) * width, width, out_column, c, count,
                lane);
   }
-  if (in.in.own != nullptr) count_block(in.in.own);
 }
 
 struct FeedForwardShared {
@@ -397,7 +387,7 @@ SOME_KERNEL(threads, 2) feed_forward_few_kernel(const FeedForwardStep in) {
   float* vectors = FeedForwardShared::vectors(memory);
   copy_vectors(in.in, vectors);
   cluster_sync();
-  wait_for_rows(in.in);
+  wait_previous();
   copy_wait<0>();
   block_sync();
   make_rows(in.in, base, count, piece == 0, rows, FeedForwardShared::sums(memory), vectors, rank);
@@ -439,7 +429,6 @@ SOME_KERNEL(threads, 2) feed_forward_few_kernel(const FeedForwardStep in) {
     store_tile(in.partial + (static_cast<std::int64_t>(piece) * in.in.rows + base) * width, width, out_column, c, count,
                lane);
   }
-  if (in.in.own != nullptr) count_block(in.in.own);
 }
 
 struct HeadShared {
@@ -474,7 +463,7 @@ SOME_KERNEL(threads, 2) head_few_kernel(const HeadStep in) {
   float* vectors = HeadShared::vectors(memory);
   copy_vectors(in.in, vectors);
   cluster_sync();
-  wait_for_rows(in.in);
+  wait_previous();
   copy_wait<0>();
   block_sync();
   make_rows(in.in, base, count, block_index() / cluster_size == 0, rows, HeadShared::sums(memory), vectors, rank);

@@ -70,27 +70,6 @@ SOME_DEVICE void wait_previous() {
   SOME_HOPPER(asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory"));
 }
 
-// A counter of blocks that have completed: faster than waiting for the end of their kernel. Ordered like a release and
-// an acquire, for all threads of both blocks.
-SOME_DEVICE void count_block(std::int32_t* counter) {
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    __threadfence();
-    atomicAdd(counter, 1);
-  }
-}
-SOME_DEVICE void wait_blocks(const std::int32_t* counter, int blocks) {
-  if (threadIdx.x == 0) {
-    int found = 0;
-    do {
-      SOME_HOPPER(asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(counter) : "memory"));
-    } while (found < blocks);
-    __threadfence();
-  }
-  __syncthreads();
-  SOME_HOPPER(asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory"));
-}
-
 SOME_DEVICE uint4 load_weights(const void* from) {
   uint4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"

@@ -46,26 +46,21 @@ void launch_product(CudaState& state, const Product& step) {
 
 int attention_shared_bytes(std::int64_t capacity) { return AttentionShared::bytes(capacity); }
 
-int blocks_of(const AttentionStep& step) {
-  return static_cast<int>(cluster_size * step.heads * over(step.in.rows, tile_rows));
-}
-int blocks_of(const FeedForwardStep& step) {
-  return static_cast<int>(cluster_size * over(step.hidden, hidden_part) * over(step.in.rows, tile_rows));
-}
-
 void launch(CudaState& state, const AttentionStep& step) {
-  launch_kernel(state, attention_few_kernel, grid(blocks_of(step)), threads, AttentionShared::bytes(step.in.capacity),
-                cluster_size, step);
+  launch_kernel(state, attention_few_kernel, grid(cluster_size * step.heads * over(step.in.rows, tile_rows)), threads,
+                AttentionShared::bytes(step.in.capacity), cluster_size, step);
 }
 
 void launch(CudaState& state, const FeedForwardStep& step) {
-  launch_kernel(state, feed_forward_few_kernel, grid(blocks_of(step)), threads, FeedForwardShared::bytes, cluster_size,
-                step);
+  launch_kernel(state, feed_forward_few_kernel,
+                grid(cluster_size * over(step.hidden, hidden_part) * over(step.in.rows, tile_rows)), threads,
+                FeedForwardShared::bytes, cluster_size, step);
 }
 
 void launch(CudaState& state, const ModulatedStep& step) {
-  launch_kernel(state, modulated_few_kernel, grid(blocks_of(step.block)), threads, ModulatedShared::bytes, cluster_size,
-                step);
+  launch_kernel(state, modulated_few_kernel,
+                grid(cluster_size * over(step.block.hidden, hidden_part) * over(step.block.in.rows, tile_rows)),
+                threads, ModulatedShared::bytes, cluster_size, step);
 }
 
 void launch(CudaState& state, const HeadStep& step) {

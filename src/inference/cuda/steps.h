@@ -49,12 +49,6 @@ struct RowInput {
   int taps;
   const float* taps_weight;  // [taps, width]
   std::int64_t capacity;
-  // Order among the kernels of a step, without waiting for the end of whole kernels. The kernel begins when `done`
-  // counts `done_blocks`; null: when the previous kernel has ended. Then it sets `cleared` to 0, which is the counter
-  // of the kernel before the previous one, and counts its own blocks in `own`. Both may be null.
-  const std::int32_t* done;
-  int done_blocks;
-  std::int32_t *cleared, *own;
 };
 
 // A layer's attention: 8 blocks per head and 16 rows compute the head and its part of the output projection.
@@ -271,8 +265,6 @@ void launch(CudaState& state, const RowNorm& step);
 void launch(CudaState& state, const RowConvolution& step);
 void launch(CudaState& state, const SampleStep& step);
 void launch(CudaState& state, const TokenStep& step);
-int blocks_of(const AttentionStep& step);
-int blocks_of(const FeedForwardStep& step);
 // Bytes of shared memory of the attention of few rows; at most max_shared of the device.
 int attention_shared_bytes(std::int64_t capacity);
 
