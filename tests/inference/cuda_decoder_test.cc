@@ -90,7 +90,7 @@ class CudaDecoder : public testing::TestWithParam<ModelConfig (*)()> {
   std::vector<std::vector<DecodedRow>> generate(int first, int count, int steps, const SamplingOptions& sampling) {
     std::vector<std::vector<DecodedRow>> out(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
-      SlotSequence sequence{sampling, {}, nullptr, {}};
+      SlotSequence sequence{sampling, {}, nullptr, {}, {}};
       sequence.sampling.stream = static_cast<std::uint64_t>(first + i);
       for (int p = 0; p < prompt_length(first + i); ++p) sequence.prompt.push_back(token(first + i, p));
       decoder_->open(i, sequence);
@@ -205,7 +205,7 @@ TEST_P(CudaDecoder, TakesTurnsWithTheModel) {
   SamplingOptions greedy;
   greedy.temperature = 0;
   greedy.repetition_penalty = 1.5;
-  const SlotSequence sequence{greedy, {token(4, 0)}, nullptr, {}};
+  const SlotSequence sequence{greedy, {token(4, 0)}, nullptr, {}, {}};
   decoder_->open(2, sequence);
   plain->open(2, sequence);
   TokenId drawn = 0, next = token(4, 0);
