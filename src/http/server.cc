@@ -151,6 +151,7 @@ class Core : public std::enable_shared_from_this<Core> {
  private:
   void accept();
   void take(tcp::socket socket);
+  bool make_room(const std::string& address);
   double refilled(const Bucket& bucket) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - bucket.when).count();
     return std::min(settings_.request_burst, bucket.left + seconds * settings_.requests_per_second);
@@ -181,8 +182,13 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const std::string& address() const { return address_; }
   Core& server() { return *server_; }
+  // True while no request is being answered: the connection may be closed for another one.
+  bool idle() const { return idle_; }
+  Clock::time_point last_used() const { return last_used_; }
 
   void read() {
+    idle_ = true;
+    last_used_ = Clock::now();
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(server_->settings().header_bytes));
     parser_->body_limit(server_->settings().body_bytes);
@@ -281,6 +287,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   void was_read(beast::error_code error) {
+    idle_ = false;
     if (error == http::error::end_of_stream || error == beast::error::timeout || error == net::error::operation_aborted)
       return close();
     keep_alive_ = false;
@@ -384,6 +391,8 @@ class Session : public std::enable_shared_from_this<Session> {
   std::atomic<std::size_t> waiting_{0};
   beast::tcp_stream stream_;
   beast::flat_buffer buffer_;
+  bool idle_ = false;
+  Clock::time_point last_used_;
   std::string address_;
   std::optional<http::request_parser<http::string_body>> parser_;
   bool keep_alive_ = true, head_only_ = false;
@@ -501,16 +510,40 @@ void Core::take(tcp::socket socket) {
   const auto peer = socket.remote_endpoint(error);
   if (error) return;
   const std::string address = peer.address().to_string();
-  if (sessions_.size() >= settings_.max_connections || of_address_[address] >= settings_.max_connections_per_address) {
-    if (of_address_[address] == 0) of_address_.erase(address);
-    return;  // closes the socket
-  }
+  if (!make_room(address)) return;  // closes the socket
   socket.set_option(tcp::no_delay(true), error);
   const auto session = std::make_shared<Session>(shared_from_this(), std::move(socket), address);
   sessions_.insert(session);
   of_address_[address] += 1;
   count_ = sessions_.size();
   session->read();
+}
+
+// Makes room for a connection of this address; returns false if there is none. At the limit of an address, one of its
+// own idle connections is closed; at that of the server, an idle one of the address with the most connections, which
+// must have more than this one. So nobody is locked out by the idle connections of others, or of another program on the
+// same machine.
+bool Core::make_room(const std::string& address) {
+  const auto count_of = [&](const std::string& of) {
+    const auto found = of_address_.find(of);
+    return found == of_address_.end() ? std::size_t{0} : found->second;
+  };
+  const bool crowded = sessions_.size() >= settings_.max_connections;
+  std::string from = address;
+  if (count_of(address) < settings_.max_connections_per_address) {
+    if (!crowded) return true;
+    const auto most = std::max_element(of_address_.begin(), of_address_.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most->second > count_of(address)) from = most->first;
+  }
+  std::shared_ptr<Session> oldest;
+  for (const std::shared_ptr<Session>& session : sessions_) {
+    if (session->address() != from || !session->idle()) continue;
+    if (!oldest || session->last_used() < oldest->last_used()) oldest = session;
+  }
+  if (!oldest) return false;
+  oldest->close();
+  return true;
 }
 
 void Core::left(const std::shared_ptr<Session>& session) {

@@ -15,9 +15,15 @@ namespace some {
 
 class Client {
  public:
-  explicit Client(int port, int receive_bytes = 0) {
+  explicit Client(int port, int receive_bytes = 0, const char* source = nullptr) {
     socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
     if (receive_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
+    if (source != nullptr) {  // an address of this machine, such as 127.0.0.2
+      sockaddr_in from{};
+      from.sin_family = AF_INET;
+      ::inet_pton(AF_INET, source, &from.sin_addr);
+      ::bind(socket_, reinterpret_cast<sockaddr*>(&from), sizeof from);
+    }
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
