@@ -49,7 +49,7 @@ struct AdaptMethodsReport {
   std::string run, data;
   std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
   std::vector<AdaptMethod> ways;
-  // Of the stream, if the vocabulary keeps every byte; otherwise 0 bytes and no compressors.
+  // Size of the stream, and of its compressed forms; 0 and empty if the vocabulary does not keep every byte.
   std::int64_t bytes = 0;
   std::vector<CompressorSize> compressors;
   double bits_per_byte(double loss) const;

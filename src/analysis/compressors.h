@@ -1,4 +1,4 @@
-// What other programs compress a text to: the baselines for bits per byte. They are used if they are installed.
+// Sizes of a text compressed by other programs, the baselines for bits per byte. They are used if they are installed.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace some {
 namespace {
 
 constexpr std::uint64_t bytes_per_part = 16384;
-constexpr int most_default_parts = 8;
+constexpr int max_default_parts = 8;
 
 class Encoder final : public DecisionCoder {
  public:
@@ -60,7 +60,7 @@ std::vector<std::uint64_t> cut(std::string_view text, int parts) {
 }
 
 int default_parts(std::uint64_t bytes) {
-  return static_cast<int>(std::clamp<std::uint64_t>(bytes / bytes_per_part, 1, most_default_parts));
+  return static_cast<int>(std::clamp<std::uint64_t>(bytes / bytes_per_part, 1, max_default_parts));
 }
 
 // The text that is coded, in either direction, part by part.
@@ -185,9 +185,9 @@ std::string compress_text(OpenedRun* run, std::string_view text, const CompressO
                           CompressReport& report) {
   const auto start = std::chrono::steady_clock::now();
   report.bytes = text.size();
-  if (text.size() > most_compressed_bytes)
+  if (text.size() > max_compressed_bytes)
     bad_input(Code::text_too_long, "the file has {} bytes; at most {} are compressed at once: split it", text.size(),
-              most_compressed_bytes);
+              max_compressed_bytes);
   check_state(options, run);
   CompressedHeader header;
   header.mode = run != nullptr ? CompressionMode::model : CompressionMode::portable;

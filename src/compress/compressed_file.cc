@@ -127,10 +127,10 @@ CompressedFile parse_compressed(std::string_view bytes, const std::string& where
               where, found, version);
   if (mode > static_cast<unsigned char>(CompressionMode::model)) in.damaged("its mode is unknown");
   header.mode = static_cast<CompressionMode>(mode);
-  header.length = in.number(most_compressed_bytes);
+  header.length = in.number(max_compressed_bytes);
   header.checksum = in.fixed();
   if (header.mode != CompressionMode::stored) {
-    const std::uint64_t parts = in.number(most_parts);
+    const std::uint64_t parts = in.number(max_parts);
     if (parts == 0) in.damaged("it has no parts");
     header.parts.push_back(0);
     for (std::uint64_t i = 0; i + 1 < parts; ++i)
@@ -142,7 +142,7 @@ CompressedFile parse_compressed(std::string_view bytes, const std::string& where
     header.arithmetic = in.name();
     header.probe = in.fixed();
   }
-  const std::uint64_t size = in.number(most_compressed_bytes);
+  const std::uint64_t size = in.number(max_compressed_bytes);
   const std::uint64_t payload_checksum = in.fixed();
   const std::size_t covered = in.at();
   if (in.fixed() != checksum_of(bytes.data(), covered)) in.damaged("the checksum of its header is wrong");

@@ -17,7 +17,7 @@ struct StateField {
   std::size_t bytes = 0;
 };
 
-// What is known about the decisions seen in one context.
+// Statistics of the decisions seen in one context.
 struct ContextSlot {
   std::uint16_t check = 0;
   std::uint16_t probability = 32768;  // of a 1; moves by 1/n, then by a fixed rate

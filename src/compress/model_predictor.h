@@ -29,7 +29,7 @@ class ModelPredictor {
 
   // The logits of the last prediction.
   std::span<const double> logits() const { return logits_; }
-  // What changes while a text is read, on the CPU only: fields of fixed sizes, and the memory.
+  // State that changes while a text is read, on the CPU only: fields of fixed sizes, and the memory.
   std::vector<StateField> state();
   std::string memory() const;
   void restore_memory(const std::string& bytes, const std::string& where);

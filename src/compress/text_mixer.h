@@ -41,7 +41,7 @@ class TextMixer {
   std::vector<StateField> state();
 
  private:
-  static constexpr int most_contexts = 16;
+  static constexpr int max_contexts = 16;
   // The bytes and tokens before a decision of one part.
   struct Part {
     std::uint64_t begin = 0, end = 0, at = 0;
@@ -73,8 +73,8 @@ class TextMixer {
   std::vector<Calibration> match_history_;  // by length of the match and kind of decision
   std::vector<Calibration> calibrations_;   // of the distributions
   ContextMixer mixer_;
-  std::uint64_t byte_context_[most_contexts] = {};
-  std::uint64_t context_[most_contexts] = {};
+  std::uint64_t byte_context_[max_contexts] = {};
+  std::uint64_t context_[max_contexts] = {};
 };
 
 }  // namespace some

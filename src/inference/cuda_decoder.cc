@@ -21,8 +21,8 @@ namespace {
 
 using namespace decoding;  // NOLINT(google-build-using-namespace)
 
-constexpr int few_rows = 32;              // rows up to which clusters share rows (cuda/few_rows.cuh)
-constexpr std::int64_t most_rows = 4096;  // rows of a launch; more are read in pieces
+constexpr int few_rows = 32;             // rows up to which clusters share rows (cuda/few_rows.cuh)
+constexpr std::int64_t max_rows = 4096;  // rows of a launch; more are read in pieces
 constexpr int in_flight = 4, ring_size = 8;
 
 // Memory of the host that the device can read and write.
@@ -73,11 +73,11 @@ class CudaDecoder : public Decoder {
         cache_(model.make_cache(options.slots, capacity_)),
         plain_(make_model_decoder(model, options, cache_)),
         slots_(static_cast<std::size_t>(options.slots)),
-        numbers_(Tensor::empty({arrays * most_rows}, DType::i32, device_)),
+        numbers_(Tensor::empty({arrays * max_rows}, DType::i32, device_)),
         last_drawn_(Tensor::zeros({options.slots}, DType::i32, device_)),
         sampling_(
             Tensor::zeros({options.slots, static_cast<std::int64_t>(sizeof(SlotSampling) / 4)}, DType::i32, device_)),
-        results_(device_, sizeof(SampleResult) * ring_size * static_cast<std::size_t>(most_rows)) {
+        results_(device_, sizeof(SampleResult) * ring_size * static_cast<std::size_t>(max_rows)) {
     const ModelConfig& config = model.config();
     const std::int64_t d = config.d_model;
     std::vector<float> places(static_cast<std::size_t>(capacity_ * d));
@@ -170,8 +170,8 @@ class CudaDecoder : public Decoder {
     }
     recorded_ = {};
     std::size_t wanted = 0;
-    for (std::size_t row = 0; row < batch.rows(); row += static_cast<std::size_t>(most_rows)) {
-      const std::size_t end = std::min(batch.rows(), row + static_cast<std::size_t>(most_rows)), begin = wanted;
+    for (std::size_t row = 0; row < batch.rows(); row += static_cast<std::size_t>(max_rows)) {
+      const std::size_t end = std::min(batch.rows(), row + static_cast<std::size_t>(max_rows)), begin = wanted;
       while (wanted < batch.wanted.size() && batch.wanted[wanted].row < static_cast<std::int32_t>(end)) ++wanted;
       add_piece(flight, begin, wanted);
       read(batch, row, end, flight.pieces.back());
@@ -187,7 +187,7 @@ class CudaDecoder : public Decoder {
   }
 
   int max_in_flight() const override { return in_flight; }
-  std::int64_t prompt_rows() const override { return most_rows; }
+  std::int64_t prompt_rows() const override { return max_rows; }
   std::int64_t slots() const override { return std::ssize(slots_); }
   std::int64_t capacity() const override { return capacity_; }
   std::size_t cache_bytes() const override { return plain_->cache_bytes(); }
@@ -388,7 +388,7 @@ void CudaDecoder::upload_sampling() {
 bool CudaDecoder::needs_model(const DecodeBatch& batch) const {
   if (batch.routes && model_.config().ffn == Ffn::some) return true;
   return std::any_of(batch.wanted.begin(), batch.wanted.end(), [&](const WantedRow& want) {
-    return want.kind == WantedRow::Kind::state || want.logprobs > most_logprobs ||
+    return want.kind == WantedRow::Kind::state || want.logprobs > max_logprobs ||
            slots_[static_cast<std::size_t>(batch.slots[static_cast<std::size_t>(want.row)])].remembers;
   });
 }
@@ -443,7 +443,7 @@ void CudaDecoder::gather(Flight& flight, Piece& piece) {
   if (piece.gathered) return;
   piece.gathered = true;
   events_[static_cast<std::size_t>(piece.ring)]->wait();
-  const SampleResult* results = results_.as<SampleResult>() + static_cast<std::ptrdiff_t>(piece.ring) * most_rows;
+  const SampleResult* results = results_.as<SampleResult>() + static_cast<std::ptrdiff_t>(piece.ring) * max_rows;
   for (std::size_t i = piece.begin; i < piece.end; ++i, ++results) {
     const WantedRow& want = flight.wanted[i];
     DecodedRow& out = flight.result.wanted[i];
@@ -728,10 +728,10 @@ void CudaDecoder::launch_samples(std::int64_t rows, std::int64_t wanted, bool fe
   in.logprobs = array(Array::logprobs, rows);
   in.rings = array(Array::rings, rows);
   in.ring_size = ring_size;
-  in.ring_stride = static_cast<int>(most_rows);
+  in.ring_stride = static_cast<int>(max_rows);
   in.sampling = static_cast<const SlotSampling*>(sampling_.raw());
   in.biases = static_cast<const LogitBias*>(biases_.raw());
-  in.most_biases = static_cast<int>(biases_each_);
+  in.max_biases = static_cast<int>(biases_each_);
   in.counts = counts_ ? static_cast<std::uint32_t*>(counts_.raw()) : nullptr;
   in.last_drawn = last_drawn_.data<std::int32_t>();
   in.advance = whole;
@@ -754,8 +754,8 @@ bool supported(Model& model, const DecoderOptions& options) {
   if (config.ffn == Ffn::dense) return true;
   return config.modulates() && config.use_library && !config.input_proj && config.training != ExpertTraining::lora &&
          config.router == RouterKind::linear && config.routing == RoutingKind::keys && config.ground == 0 &&
-         config.query_size() == query_size && config.experts <= most_experts && config.top_k <= most_choices &&
-         config.token_shift <= most_shift && (config.token_shift == 0 || config.conv == 0);
+         config.query_size() == query_size && config.experts <= max_experts && config.top_k <= max_choices &&
+         config.token_shift <= max_shift && (config.token_shift == 0 || config.conv == 0);
 }
 
 }  // namespace

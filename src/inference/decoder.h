@@ -29,7 +29,7 @@ struct DecoderOptions {
   std::string adapt_rules;
 };
 
-// What a decoder is told when a sequence takes a slot.
+// Settings of a sequence, given to the decoder when it takes a slot.
 struct SlotSequence {
   SamplingOptions sampling;
   std::vector<TokenId> prompt;  // for the repetition penalty; may be empty if there is none

@@ -13,7 +13,7 @@ namespace some {
 namespace {
 
 // Scored rows need a whole row of logits each.
-constexpr std::int64_t most_scored_rows = 256;
+constexpr std::int64_t max_scored_rows = 256;
 
 }  // namespace
 
@@ -305,7 +305,7 @@ std::int64_t Engine::add_rows(const std::shared_ptr<Sequence>& sequence, std::in
       ++own.in_flight;
       break;  // the next row needs the token that this one draws
     }
-    if (++scored == most_scored_rows) break;
+    if (++scored == max_scored_rows) break;
   }
   return rows;
 }

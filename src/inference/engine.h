@@ -33,7 +33,7 @@ struct EngineOptions {
   // Rows of prompts per step, over all sequences; 0: whole prompts; -1: Decoder::prompt_rows().
   std::int64_t prompt_chunk = -1;
   double cache_bytes = 0;  // most memory for keys and values; 0: the machine's, on the CPU
-  // What all sequences share: DecoderOptions without slots and capacity.
+  // Settings shared by all sequences: DecoderOptions without slots and capacity.
   DecoderOptions decoder;
   std::function<std::unique_ptr<Decoder>(Model&, const DecoderOptions&)> make_decoder = some::make_decoder;
 };
@@ -90,7 +90,7 @@ struct FinishedSequence {
   std::string rest;             // the part of it that no TokenEvent has reported
   std::string stop;             // the stop string that was found
   std::int64_t prompt_tokens = 0;
-  // Of the end-of-text token, if the text ended with it and logprobs >= 0.
+  // Log probability of the end-of-text token, if the text ended with it and logprobs >= 0.
   std::optional<PromptToken> eos;
   std::vector<float> embedding;     // SequenceRequest::embed
   std::vector<TokenRoutes> routes;  // not yet reported

@@ -19,7 +19,7 @@ EngineOptions engine_options(const GenerateOptions& options, std::size_t prompts
   out.decoder.adapt_rules = options.adapt_rules;
   out.decoder.adapt_step = options.adapt_step;
   if (options.adapt_window > 0) {
-    // What keys learn depends on the order of the rows: all texts are read together, each prompt at once.
+    // The updates of keys depend on the order of the rows: all texts are read together, each prompt at once.
     out.max_sequences = std::max<std::int64_t>(1, count);
     out.prompt_chunk = 0;
   }

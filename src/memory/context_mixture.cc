@@ -11,7 +11,8 @@ namespace some {
 namespace {
 
 constexpr double rate_per_share = 5;  // of the share: with what rate weights follow their targets
-// Of the share: the smallest weight, so that a source can come back, and the fixed-share switching rate of the sets.
+// Multiples of the share: the smallest weight, so that a source can come back, and the fixed-share switching rate of
+// the sets.
 constexpr double floor_per_share = 0.01, set_share_per_share = 0.2;
 constexpr std::size_t count_classes = 5;
 

@@ -13,7 +13,7 @@
 
 namespace some {
 
-// What the choice of weights depends on, apart from the sources' past: known before the target.
+// Inputs of the choice of weights, apart from the sources' past; known before the target.
 struct MixtureContext {
   int longest = -1;        // ContextMatch::longest
   std::int64_t seen = 0;   // ContextMatch::seen
@@ -72,7 +72,7 @@ class ContextMixture {
 std::span<const std::int32_t> context_before(std::span<const std::int32_t> tokens, std::int64_t t, int longest,
                                              std::optional<std::int32_t> border = {});
 
-// What the choice of weights depends on at a position.
+// Inputs of the choice of weights at a position.
 MixtureContext mixture_context(const ContextMatch& match, std::span<const std::int32_t> before);
 
 // Predicts one target and lets the mixture learn from it; returns the loss. model: the model's loss; states: what the

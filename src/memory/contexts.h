@@ -42,7 +42,7 @@ struct ContextEntry {
   std::int64_t born = -1, hit = -1;  // packed places (memory/store.h) of its first and its last occurrence
 };
 
-// What a store knows about the context of a position, whatever the target will be.
+// Entries of the context of a position, independent of the target.
 struct ContextMatch {
   int longest = -1;            // tokens of the longest context seen before; -1: nothing was learned yet
   std::int64_t seen = 0;       // Kneser-Ney count of that context: how often it was followed by something

@@ -1,4 +1,4 @@
-// What a model is: the [model] table of a recipe and the part of [some] that is not the key update.
+// Configuration of a model: the [model] table of a recipe and the part of [some] that is not the key update.
 #pragma once
 
 #include <algorithm>

@@ -43,7 +43,7 @@ class Declaration {
   explicit Declaration(const ModelConfig& config) : config_(config) {}
   std::vector<Parameter> list;
 
-  // What is declared from here on belongs to this layer, which is part of its name.
+  // Parameters declared from here on belong to this layer, which is part of their names.
   void in_layer(int layer);
   void outside_of_layers(int layer = -1);  // Parameter::layer
   Parameter& add(Param& bound, const std::string& name, Shape shape, Initial initial, double uses = 0);

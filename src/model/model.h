@@ -20,7 +20,7 @@ namespace some {
 // Called with every layer's queries and choices during a pass; the tensors are valid only during the call.
 using LayerObserver = std::function<void(int layer, const RouterTape& tape)>;
 
-// What the caller of an evaluation or of generation is shown besides its result.
+// Data that the caller of an evaluation or of generation receives besides the result.
 struct ForwardObserver {
   LayerObserver layer{};     // may be empty
   Tensor* states = nullptr;  // becomes what enters the head, [T, d] compute; may be null

@@ -33,7 +33,7 @@ struct StepSettings {
   bool operator==(const StepSettings&) const = default;
 };
 
-// What the blocks of every layer are given.
+// Inputs of the blocks of every layer.
 struct Pass {
   StepSettings settings;  // top_k is set
   bool training = false;

@@ -34,7 +34,7 @@ std::optional<ChatTemplate> chat_template_named(std::string_view name);
 
 using Prompt = std::variant<std::string, std::vector<TokenId>>;
 
-// What "some" in a request asks for beyond OpenAI's interface.
+// Extensions of OpenAI's interface that "some" in a request selects.
 struct Extensions {
   bool experts = false;  // report the experts of every token, with gates, per layer
   bool sources = false;  // report the memory slots of every new token, with their passages

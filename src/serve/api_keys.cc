@@ -12,7 +12,7 @@
 namespace some {
 namespace {
 
-constexpr std::size_t least_key_bytes = 16, most_key_bytes = 512;
+constexpr std::size_t least_key_bytes = 16, max_key_bytes = 512;
 
 std::string without_blanks(std::string_view text) {
   const auto begin = text.find_first_not_of(" \t\r");
@@ -30,10 +30,10 @@ bool same_letters(std::string_view a, std::string_view b) {
 ApiKeys::ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {
   for (std::size_t i = 0; i < keys_.size(); ++i) {
     const std::string& key = keys_[i];
-    if (key.size() < least_key_bytes || key.size() > most_key_bytes)
+    if (key.size() < least_key_bytes || key.size() > max_key_bytes)
       bad_input(Code::api_key_invalid,
                 "API key {}: must have {} to {} characters (has {}); 'openssl rand -hex 24' makes one", i + 1,
-                least_key_bytes, most_key_bytes, key.size());
+                least_key_bytes, max_key_bytes, key.size());
     if (std::any_of(key.begin(), key.end(), [](char c) { return c <= ' ' || c > '~'; }))
       bad_input(Code::api_key_invalid, "API key {}: must have printable ASCII characters only, without blanks", i + 1);
   }

@@ -45,7 +45,7 @@ Response json_response(const Json& value) {
   bad_input(Code::request_unknown, "{}: not an address of this server", path.substr(0, 200));
 }
 
-// What remains of a path after a prefix, split at slashes and decoded; empty if the path is another one.
+// Returns the rest of a path after a prefix, split at slashes and decoded; empty if the path is another one.
 std::optional<std::vector<std::string>> parts_after(const std::string& prefix, const std::string& path) {
   if (path != prefix && path.rfind(prefix + "/", 0) != 0) return {};
   std::vector<std::string> out;

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr std::size_t most_outputs = 65536;  // that wait for the writer
+constexpr std::size_t max_outputs = 65536;   // that wait for the writer
 constexpr std::int64_t passage_tokens = 12;  // on each side
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -167,7 +167,7 @@ struct ModelService::Running {
   std::optional<Error> error;  // why the server ended it
 };
 
-// What the writer has to write.
+// An output of the engine for the writer.
 struct ModelService::Output {
   std::shared_ptr<Job> job;
   std::size_t choice = 0;
@@ -706,7 +706,7 @@ void ModelService::push_outputs() {
   if (outputs_.empty()) return;
   std::unique_lock lock(output_mutex_);
   // The writer is slower than the engine: the engine waits, so that memory stays bounded.
-  output_changed_.wait(lock, [&] { return written_count_ < most_outputs; });
+  output_changed_.wait(lock, [&] { return written_count_ < max_outputs; });
   written_count_ += outputs_.size();
   written_.push_back(std::exchange(outputs_, {}));
   lock.unlock();

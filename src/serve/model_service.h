@@ -140,7 +140,7 @@ class ModelService {
   EngineStatistics gone_;  // of engines that were replaced
   Histogram first_token_{latency_borders()}, whole_{latency_borders()};
 
-  // Of the thread of the model.
+  // Used by the thread of the model only.
   std::list<std::shared_ptr<Loaded>> loaded_;  // the newest first
   std::deque<std::shared_ptr<Job>> pending_;
   std::list<std::shared_ptr<Running>> running_;

@@ -28,7 +28,7 @@ struct TokenSources {
   std::vector<Source> passages;
 };
 
-// What all choices of a response share.
+// Fields shared by all choices of a response.
 struct ReplyHead {
   std::string id, model, fingerprint;
   std::int64_t created = 0;

@@ -254,7 +254,7 @@ TEST_F(Serve, AStopStringIsLeftOut) {
   EXPECT_EQ(streamed, kept);
 }
 
-// What an evaluation harness does: the validation text is sent as tokens, and the log probabilities of the echo are
+// As an evaluation harness does: the validation text is sent as tokens, and the log probabilities of the echo are
 // summed.
 TEST_F(Serve, EchoAgreesWithEvaluation) {
   start();

@@ -83,7 +83,7 @@ TEST_F(Corpus, Limit) {
   const std::string path = write("a.txt", "1\n<|endoftext|>\n\n<|endoftext|>\n2\n<|endoftext|>\n3\n");
   EXPECT_EQ(read({.paths = {path}, .limit = 2}), (Stories{"1", "2"}));
   EXPECT_EQ(read({.paths = {path}, .limit = 9}), (Stories{"1", "2", "3"}));
-  // What comes behind the limit is not even read.
+  // Text after the limit is not read.
   const std::string bad_end = write("b.txt", "1\n<|endoftext|>\n2\n<|endoftext|>\n\xFF\n");
   EXPECT_EQ(read({.paths = {bad_end}, .limit = 2}), (Stories{"1", "2"}));
 }

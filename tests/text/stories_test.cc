@@ -264,7 +264,7 @@ TEST(Stories, TheHeroIsThereAtTheStartAndAtTheEnd) {
   for (const auto& [plot, count] : plots) EXPECT_GT(count, static_cast<int>(kCount / plots.size() / 2)) << plot;
 }
 
-// What stands in the list of a recipe is used in its steps, whatever its amount.
+// Ingredients of a recipe's list are used in its steps, whatever their amount.
 TEST(Stories, RecipesUseWhatTheyList) {
   for (const std::string& text : pieces("recipes")) {
     const std::size_t begin = text.find("\n1. ");

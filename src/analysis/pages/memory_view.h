@@ -39,7 +39,7 @@ struct MemoryDescription {
   std::vector<double> say;  // mixture weight of the slots' predictions for each inverse temperature
   std::vector<Text> texts;
   std::vector<Slot> strongest;  // slots with the highest counts
-  // Of a memory with contexts.
+  // Set for a memory with contexts.
   struct ContextsKnown {
     std::int64_t entries = 0, evicted = 0;
     std::vector<double> say;  // mixture weight of each order

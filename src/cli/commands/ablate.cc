@@ -23,7 +23,7 @@ struct AblateFlags {
 };
 
 // The class whose loss changes most, weighted by its share of the tokens: "noun +0.120".
-std::string most_changed_class(const AblateReport& report, const KnockOut& one) {
+std::string max_changed_class(const AblateReport& report, const KnockOut& one) {
   std::size_t most = 0;
   const auto weight = [&](std::size_t c) { return std::abs(one.by_class[c]) * report.class_shares[c]; };
   for (std::size_t c = 0; c < one.by_class.size(); ++c) {
@@ -56,7 +56,7 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
   for (std::size_t i = 0; i < shown; ++i) {
     const KnockOut& one = *order[i];
     std::string line = fmt::format("{:>5}  {:>6}  {:>4.2f}  {:+.4f} ± {:.4f}  {:<8.2g}  {}", one.layer, one.expert,
-                                   one.load, one.change, one.error, one.p, padded(most_changed_class(report, one), 18));
+                                   one.load, one.change, one.error, one.p, padded(max_changed_class(report, one), 18));
     for (const std::string& word : one.words) {
       const std::string next = "  " + visible(word);
       if (display_width(line + next) > table_columns()) break;

@@ -116,7 +116,7 @@ void compress(CompressFlags flags) {
   set_up_work(flags, progress, done);
   const std::string path = file_of(flags);
   check_output(flags);
-  const std::string text = read_file(path, most_compressed_bytes);
+  const std::string text = read_file(path, max_compressed_bytes);
   std::optional<OpenedRun> run;
   if (!flags.portable) run.emplace(open_run(flags.model));
   CompressReport report;
@@ -133,7 +133,7 @@ void decompress(CompressFlags flags) {
   set_up_work(flags, progress, done);
   const std::string path = file_of(flags);
   check_output(flags);
-  const std::string file = read_file(path, 2 * most_compressed_bytes);
+  const std::string file = read_file(path, 2 * max_compressed_bytes);
   const CompressedFile parsed = parse_compressed(file, path);
   std::optional<OpenedRun> run;
   if (parsed.header.mode == CompressionMode::model && !flags.model.run.empty()) run.emplace(open_run(flags.model));
@@ -170,7 +170,7 @@ void set_up_compress(Command& command) {
   command
       .add_option("--parts", flags->compress.parts,
                   "parts of the text coded side by side: more are faster; 0 = one per 16 KiB, at most 8")
-      ->range(0, most_parts)
+      ->range(0, max_parts)
       ->capture_default_str();
   command.callback([flags] { compress(*flags); });
 }

@@ -122,23 +122,23 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
   float* gates = ModulatedShared::gates(memory);
   for (int row = warp; row < count; row += warps)
     route_row(routes, ModulatedShared::raw(memory) + row * query_size, ModulatedShared::keys(memory),
-              ModulatedShared::key_stride, ModulatedShared::scores(memory) + warp * most_experts,
-              chosen + row * most_choices, gates + row * most_choices, lane);
+              ModulatedShared::key_stride, ModulatedShared::scores(memory) + warp * max_experts,
+              chosen + row * max_choices, gates + row * max_choices, lane);
   block_sync();
   const int choices = routes.choices;
-  float2 gains[most_choices];
+  float2 gains[max_choices];
   if (!of_query && pair_row < count && unit < in.hidden) {
 #pragma unroll
-    for (int i = 0; i < most_choices; ++i)
+    for (int i = 0; i < max_choices; ++i)
       if (i < choices)
-        gains[i] = *reinterpret_cast<const float2*>(modulations.gains +
-                                                    chosen[pair_row * most_choices + i] * in.hidden + unit);
+        gains[i] =
+            *reinterpret_cast<const float2*>(modulations.gains + chosen[pair_row * max_choices + i] * in.hidden + unit);
   }
   // One warp per chosen expert and 8 hidden units.
   float* activations = ModulatedShared::activations(memory);
   std::uint32_t used = 0;
   for (int row = 0; row < count; ++row)
-    for (int i = 0; i < choices; ++i) used |= 1u << chosen[row * most_choices + i];
+    for (int i = 0; i < choices; ++i) used |= 1u << chosen[row * max_choices + i];
   for (int task = 0; used != 0; ++task) {
     const std::uint32_t lowest = used & (~used + 1);
     const int half = task % 2;
@@ -172,8 +172,8 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
       const int row = g + 8 * high;
       if (row >= count) continue;
       for (int i = 0; i < choices; ++i)
-        if (chosen[row * most_choices + i] == expert)
-          *reinterpret_cast<float2*>(activations + (row * most_choices + i) * 16 + 8 * half + 2 * q) =
+        if (chosen[row * max_choices + i] == expert)
+          *reinterpret_cast<float2*>(activations + (row * max_choices + i) * 16 + 8 * half + 2 * q) =
               float2{rounded(total[2 * high]), rounded(total[2 * high + 1])};
     }
   }
@@ -183,9 +183,9 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
     if (unit < in.hidden) {
       float2 v{0, 0};
 #pragma unroll
-      for (int i = 0; i < most_choices; ++i) {
+      for (int i = 0; i < max_choices; ++i) {
         if (i >= choices) break;
-        const int at = pair_row * most_choices + i;
+        const int at = pair_row * max_choices + i;
         const float2 one = *reinterpret_cast<const float2*>(activations + at * 16 + pair_column);
         const float weight = times(modulations.scale, gates[at]);
         v = float2{times_add(times(weight, gains[i].x), one.x, v.x), times_add(times(weight, gains[i].y), one.y, v.y)};

@@ -1,4 +1,4 @@
-// What the kernels of a decoding step need of the device: the place of a thread, barriers, shuffles, the tensor cores,
+// Device functions of the kernels of a decoding step: the place of a thread, barriers, shuffles, the tensor cores,
 // shared memory of other blocks of a cluster, and waiting for the previous kernel. Everything else in this folder is
 // plain C++ on top of these functions.
 #pragma once

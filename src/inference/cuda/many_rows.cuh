@@ -99,7 +99,7 @@ product_kernel(const Step step) {
   }
   const int warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
   const int row_tile = warp % row_warps * 16 * row_tiles, column_tile = warp / row_warps * tiles * 8;
-  // What the end needs is on its way meanwhile.
+  // Loads operands of the epilogue meanwhile.
   float2 bias[tiles];
   [[maybe_unused]] std::uint32_t residual[2 * row_tiles][tiles];
   std::int64_t cache_row[2 * row_tiles];
@@ -353,7 +353,7 @@ SOME_KERNEL(threads, 2) row_routes_kernel(const RowRoutes in) {
   const int choices = in.routes.choices;
   std::int32_t* chosen = in.indices + row * choices;
   route_row(in.routes, in.raw + static_cast<std::int64_t>(row) * query_size, in.routes.keys, query_size,
-            scores + warp * most_experts, chosen, in.gates + row * choices, lane);
+            scores + warp * max_experts, chosen, in.gates + row * choices, lane);
   if (lane >= choices) return;
   const int expert = chosen[lane];
   in.lists[static_cast<std::int64_t>(expert) * in.list_stride + count_atomic(in.counts + expert)] =
@@ -369,7 +369,7 @@ SOME_KERNEL(threads, 2) row_modulation_kernel(const RowModulation in) {
   const std::uint32_t hidden = *reinterpret_cast<const std::uint32_t*>(in.hidden + at);
   float2 v{0, 0};
 #pragma unroll
-  for (int i = 0; i < most_choices; ++i) {
+  for (int i = 0; i < max_choices; ++i) {
     if (i >= in.choices) break;
     const std::int64_t choice = static_cast<std::int64_t>(row) * in.choices + i;
     const std::uint32_t one = *reinterpret_cast<const std::uint32_t*>(in.activations + choice * in.columns + column);

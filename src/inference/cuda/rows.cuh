@@ -160,7 +160,7 @@ SOME_DEVICE Attended attend_block(const float (&query)[8], const uint4* keys, st
   return out;
 }
 
-// What merging two parts of the positions multiplies them by.
+// Factors of the two parts of the positions when they are merged.
 struct Merge {
   float largest, first, second;
 };
@@ -193,7 +193,7 @@ SOME_DEVICE float unordered(std::uint32_t order) {
 }
 
 // Chooses a row's experts with one warp, best first, ties to the lower expert, and computes their gates. raw:
-// [query_size], keys: rows of key_stride floats. scores: [most_experts] in shared memory, of this warp.
+// [query_size], keys: rows of key_stride floats. scores: [max_experts] in shared memory, of this warp.
 SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* keys, int key_stride, float* scores,
                            std::int32_t* chosen, float* gates, int lane) {
   const float first = raw[lane], second = raw[lane + 32];
@@ -220,10 +220,10 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
   float by = routes.inverse_temperature;
   if (routes.log_temperature != nullptr) by = exp2_fast(times(-1.4426950408889634f, *routes.log_temperature));
   by = times(by, 1.4426950408889634f);
-  float found[most_choices], largest = -3e38f, sum = 0.0f;
+  float found[max_choices], largest = -3e38f, sum = 0.0f;
   int expert = 0;
 #pragma unroll
-  for (int i = 0; i < most_choices; ++i) {
+  for (int i = 0; i < max_choices; ++i) {
     if (i >= routes.choices) break;
     std::uint64_t best = place;
 #pragma unroll
@@ -239,7 +239,7 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
   }
   float own = 0.0f;
 #pragma unroll
-  for (int i = 0; i < most_choices; ++i) {
+  for (int i = 0; i < max_choices; ++i) {
     if (i >= routes.choices) break;
     const float weight = exp2_fast(add(found[i], -largest));
     sum = add(sum, weight);
@@ -251,7 +251,7 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
   }
 }
 
-// What the modulation makes of a hidden unit.
+// Returns the modulated hidden unit.
 SOME_DEVICE float modulated(const Modulations& by, float hidden, float modulation) {
   return by.additive ? gelu(add(hidden, modulation)) : times(gelu(hidden), add(1.0f, modulation));
 }

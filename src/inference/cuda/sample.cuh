@@ -159,7 +159,7 @@ sample_kernel(const SampleStep in) {
   int tops = 0;
   if (wrong[0] == 0 && (logprobs >= 0 || number < 0)) {
     Rank last{0xffffffffu, -1};
-    const int most = logprobs < 1 ? 1 : logprobs < most_logprobs ? logprobs : most_logprobs;
+    const int most = logprobs < 1 ? 1 : logprobs < max_logprobs ? logprobs : max_logprobs;
     for (int n = 0; n < most && n < in.vocab; ++n) {
       std::uint64_t best = 0;
 #pragma unroll
@@ -191,7 +191,7 @@ sample_kernel(const SampleStep in) {
 
   if (number >= 0 && wrong[0] == 0) {
     for (int n = 0; n < options.biases; ++n) {
-      const LogitBias one = in.biases[static_cast<std::int64_t>(slot) * in.most_biases + n];
+      const LogitBias one = in.biases[static_cast<std::int64_t>(slot) * in.max_biases + n];
 #pragma unroll
       for (int i = 0; i < kElements; ++i)
         if (first + i == one.token) logits[i] = add(logits[i], one.bias);

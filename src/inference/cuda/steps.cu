@@ -82,7 +82,7 @@ void launch(CudaState& state, const Product& step) {
 
 void launch(CudaState& state, const RowRoutes& step) {
   launch_kernel(state, row_routes_kernel, grid(over(step.rows, warps)), threads,
-                warps * most_experts * static_cast<int>(sizeof(float)), 1, step);
+                warps * max_experts * static_cast<int>(sizeof(float)), 1, step);
 }
 
 void launch(CudaState& state, const ExpertProduct& step) {

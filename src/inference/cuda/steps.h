@@ -73,7 +73,7 @@ struct FeedForwardStep {
 };
 
 // Routing by a linear router (spec 3.1 - 3.4). Queries have `query_size` columns.
-constexpr int query_size = 64, most_experts = 32, most_choices = 4, most_shift = 3;
+constexpr int query_size = 64, max_experts = 32, max_choices = 4, max_shift = 3;
 struct Routes {
   const bf16* weight;            // [query_size, width]
   const float* bias;             // [query_size]
@@ -144,7 +144,7 @@ struct RowRoutes {
   std::int32_t* lists;    // [experts, list_stride]: row * choices + choice
 };
 
-// What experts compute for the rows that chose them: y[row * choices + choice] = w1[expert] state.
+// Activations of the experts, for the rows that chose them: y[row * choices + choice] = w1[expert] state.
 struct ExpertProduct {
   Product product;  // of one expert; a: the rows' states, with weight, y and k; rows: of the step
   int experts, choices, list_stride, shift;
@@ -202,7 +202,7 @@ struct RowConvolution {
 
 // ---- Sampling (sample.cuh).
 
-constexpr int most_logprobs = 32;
+constexpr int max_logprobs = 32;
 
 // Per slot.
 struct SlotSampling {
@@ -215,13 +215,13 @@ struct LogitBias {
   std::int32_t token;
   float bias;
 };
-// What the host is told of a wanted row.
+// Result of a wanted row, for the host.
 struct SampleResult {
   std::int32_t token, finite;
   float logit, largest, sum;  // of the row before sampling: the log probability is logit - largest - log(sum)
   std::int32_t tops;
-  std::int32_t top_tokens[most_logprobs];
-  float top_logits[most_logprobs];
+  std::int32_t top_tokens[max_logprobs];
+  float top_logits[max_logprobs];
 };
 
 struct SampleStep {
@@ -235,8 +235,8 @@ struct SampleStep {
   std::int32_t* rings;                       // per wanted row: where its next result is
   int ring_size, ring_stride;
   const SlotSampling* sampling;  // [slots]
-  const LogitBias* biases;       // [slots, most_biases]
-  int most_biases;
+  const LogitBias* biases;       // [slots, max_biases]
+  int max_biases;
   std::uint32_t* counts;     // [slots, vocab]: 2 * occurrences + 1 if in the prompt; null: no sequence needs them
   std::int32_t* last_drawn;  // [slots]
   bool advance;              // the next step has the same rows, one position later

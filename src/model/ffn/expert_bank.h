@@ -25,7 +25,7 @@ class ExpertBank {
   // Draws or loads the library; with expert parallelism, a frozen library only for the experts of this rank. Collective
   // over the ranks that share the experts.
   void make_library(Context& ctx, int layer);
-  // What this rank computes with. Scratch memory lives as long as the pass.
+  // Matrices that this rank computes with. Scratch memory lives as long as the pass.
   ExpertWeights weights() const;
   // Where the gradients of the matrices themselves are added; empty unless they are trained.
   ExpertGrads gradients() const;
@@ -38,7 +38,7 @@ class ExpertBank {
   std::uint64_t library_hash = 0;                    // of all experts
   std::optional<Block> local;                        // the experts that this rank computes with; nothing: all
 
-  // Of a tensor or parameter with one row per expert, the rows that this rank computes with.
+  // Returns the rows of this rank of a tensor or parameter with one row per expert.
   Tensor local_rows(const Tensor& of_experts) const;
   Param local_rows(const Param& of_experts) const;
 
@@ -51,7 +51,7 @@ class ExpertPart {
   virtual ~ExpertPart() = default;
   virtual void settings(SettingList<ModelConfig>&) const {}
   virtual bool active(const ModelConfig& config) const = 0;
-  // Of an active part; a message begins with the recipe key at fault.
+  // Called for an active part. Messages begin with the recipe key at fault.
   virtual void check(const ModelConfig&) const {}
   virtual void declare(const ModelConfig&, ExpertBank&, Declaration&) const {}
 

@@ -112,7 +112,7 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
     leaving[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(c);
   }
 
-  // Of each choice: which of the owner's experts, which of the rows sent there, and the gate as it lies in memory.
+  // For each choice: which of the owner's experts, which of the rows sent there, and the gate as it lies in memory.
   const std::size_t gate_bytes = size_of(ctx.master), words = 2 + gate_bytes / sizeof(std::int32_t);
   std::vector<std::int32_t> wishes(static_cast<std::size_t>(choices) * words), rows;
   std::vector<std::int32_t> row_at(static_cast<std::size_t>(last_state) + 2, -1);  // of each state, -1 among them

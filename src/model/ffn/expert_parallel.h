@@ -26,7 +26,7 @@
 
 namespace some {
 
-// What one layer sent and was sent in a pass. Memory comes from the arena.
+// Rows that one layer sent and received in a pass. Memory comes from the arena.
 struct ExpertParallelTape {
   // By rank: of the tokens here, and of those that came. A choice is one (token, expert).
   std::vector<std::int64_t> rows_out, rows_in, choices_out, choices_in;
@@ -52,7 +52,7 @@ inline bool uses_expert_parallelism(const Context& ctx, const ModelConfig& confi
 ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& config, const Routing& routing,
                                             const Tensor& past);
 
-// What the backward pass will need of the forward pass.
+// Results of the forward pass that the backward pass needs.
 struct ExpertParallelKeeps {
   bool inputs = false;   // the experts learn
   bool outputs = false;  // ExpertTape

@@ -1,4 +1,4 @@
-// What the feed-forward blocks of a model have in common, and their list. A block is a class that declares its settings
+// Base class of the feed-forward blocks of a model, and their list. A block is a class that declares its settings
 // and parameters, keeps what it needs in a tape, and computes both passes; it has a file of its own and a line in
 // feed_forward.cc.
 #pragma once
@@ -20,7 +20,7 @@ struct RouterTape;
 
 class FeedForward {
  public:
-  // What a forward pass keeps for the backward pass, the key update and analysis.
+  // Data that a forward pass keeps for the backward pass, the key update and analysis.
   struct Tape {
     virtual ~Tape() = default;
     Tensor output;  // without the residual

@@ -1,4 +1,4 @@
-// What feed-forward blocks with experts have in common (spec 3): a router chooses experts for each token, a mixture of
+// Base class of feed-forward blocks with experts (spec 3): a router chooses experts for each token, a mixture of
 // them is computed, and trained projections may stand before and after it.
 #pragma once
 
