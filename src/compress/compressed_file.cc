@@ -130,7 +130,7 @@ CompressedFile parse_compressed(std::string_view bytes, const std::string& where
   header.length = in.number(max_compressed_bytes);
   header.checksum = in.fixed();
   if (header.mode != CompressionMode::stored) {
-    const std::uint64_t parts = in.number(max_parts);
+    const std::uint64_t parts = in.number(max_coded_parts);
     if (parts == 0) in.damaged("it has no parts");
     header.parts.push_back(0);
     for (std::uint64_t i = 0; i + 1 < parts; ++i)

@@ -28,7 +28,7 @@ struct CompressedHeader {
 
 // The largest file that is compressed at once.
 inline constexpr std::uint64_t max_compressed_bytes = std::uint64_t{1} << 31;
-inline constexpr int max_parts = 64;
+inline constexpr int max_coded_parts = 64;
 
 std::string write_compressed(const CompressedHeader& header, std::string_view payload);
 

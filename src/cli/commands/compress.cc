@@ -170,7 +170,7 @@ void set_up_compress(Command& command) {
   command
       .add_option("--parts", flags->compress.parts,
                   "parts of the text coded side by side: more are faster; 0 = one per 16 KiB, at most 8")
-      ->range(0, max_parts)
+      ->range(0, max_coded_parts)
       ->capture_default_str();
   command.callback([flags] { compress(*flags); });
 }
