@@ -94,7 +94,9 @@ TEST(Terminal, TheProgressBarIsRedrawnInPlaceAtEveryWidth) {
         EXPECT_NE(piece.find("step "), std::string::npos) << piece;
         EXPECT_NE(piece.find("loss "), std::string::npos) << piece;
       }
-      EXPECT_TRUE(columns < 80 || piece.find(" left") != std::string::npos) << piece;
+      // The first step says nothing about the speed of the others.
+      const bool known = piece.find("step 1/") == std::string::npos;
+      EXPECT_TRUE(columns < 80 || !known || piece.find(" left") != std::string::npos) << piece;
       EXPECT_TRUE(columns < 200 || piece.find("TFLOP/s") != std::string::npos) << piece;
     }
     EXPECT_GT(bars, 0) << shown;

@@ -53,7 +53,7 @@ def check_stopped(done, number, folder):
         return True
     if '"finished":false' not in done.stdout:  # the last thing a program says that ends by itself
         raise Fault(f"was ended by the signal: {done.stderr[-400:]}")
-    if os.path.exists(os.path.join(folder, "run/config.toml")) and "--resume" not in done.stderr and "before a step" not in done.stderr:
+    if os.path.exists(os.path.join(folder, "run/config.toml")) and "--resume" not in done.stderr and "before the first step" not in done.stderr:
         raise Fault(f"does not say how to go on: {done.stderr[-400:]}")
     return True
 

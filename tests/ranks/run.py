@@ -488,11 +488,11 @@ def installed(ranks, options):
 
 def lost(ranks, options):
     endless = dict(LD_PRELOAD=os.path.abspath(options.endless)) if options.endless else {}
-    acts = [("stop", signal.SIGSTOP, "was not heard of", {})]
+    acts = [("stop", signal.SIGSTOP, "sent no heartbeat", {})]
     if endless:
-        acts.append(("circles", signal.SIGUSR1, "has done nothing", endless))
-        # The others hear nothing of it, and it still has the word: it knows more.
-        acts.append(("circles-without-a-pulse", signal.SIGUSR2, "has done nothing", endless))
+        acts.append(("circles", signal.SIGUSR1, "has made no progress", endless))
+        # The others receive no heartbeat from it, but it reports first, because it knows more.
+        acts.append(("circles-without-a-pulse", signal.SIGUSR2, "has made no progress", endless))
     for name, act, words, environment in acts:
         run = f"lost/{name}"
         process = ranks.begin(ranks.words(3, "train", *ranks.recipe, *VARIANTS["rules"], "train.epochs=2000",
