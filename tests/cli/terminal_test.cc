@@ -146,9 +146,9 @@ TEST(Terminal, ChatAnswersStopsAndRemembers) {
                                             {"Once upon a time\r\n", "\003", 1},  // ... that is stopped after it began
                                             // The prompt starts a line; "> " elsewhere may be part of an answer.
                                             {"stopped)\r\n> ", "/tokens 3\r"},
-                                            {"\n> ", "half a li\003"},       // a discarded line
-                                            {"\n> ", "\r"},                  // continues from the last text
-                                            {"goes on)\r\n> ", "\033[A\r"},  // the previous line: /tokens 3
+                                            {"\n> ", "half a li\003"},         // a discarded line
+                                            {"\n> ", "\r"},                    // continues from the last text
+                                            {"continues)\r\n> ", "\033[A\r"},  // the previous line: /tokens 3
                                             {"\n> ", "/settings\r"},
                                             {"at most 3 tokens", ""},
                                             {"\n> ", "\004"}});
