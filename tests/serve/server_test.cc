@@ -17,6 +17,7 @@
 #include "inference/generate.h"
 #include "runs/checkpoint.h"
 #include "serve/api_server.h"
+#include "train/trainer.h"
 
 namespace some {
 namespace {
@@ -536,20 +537,24 @@ TEST_F(Serve, ANewerCheckpointIsServedWithoutLosingRequests) {
   Client running(port());
   running.send(request_bytes("POST", "/v1/completions", endless(1500).dump()));
   ASSERT_TRUE(soon([&] { return metric("some_requests_accepted") == 1; }));
-  fs::rename(copy + "/checkpoints/step-6", copy + "/checkpoints/step-60");
-  std::ofstream(copy + "/latest") << "60\n";
-  ASSERT_TRUE(soon([&] { return step() == 60; })) << (log_.empty() ? "" : log_.back().text);
+  // The same run, trained further elsewhere.
+  const std::string longer = folder / "longer";
+  fs::copy(*folder_ / "run", longer, fs::copy_options::recursive);
+  resume_run(longer, {{"train.max_steps=12"}, std::nullopt}, {});
+  fs::rename(longer + "/checkpoints/step-12", copy + "/checkpoints/step-12");
+  std::ofstream(copy + "/latest") << "12\n";
+  ASSERT_TRUE(soon([&] { return step() == 12; })) << (log_.empty() ? "" : log_.back().text);
   const auto answer = running.answer();
   EXPECT_EQ(answer.status, 200) << answer.body;
   EXPECT_EQ(Json::parse(answer.body)["system_fingerprint"], "some-step-6");
-  EXPECT_EQ(complete({{"max_tokens", 2}}).json["system_fingerprint"], "some-step-60");
+  EXPECT_EQ(complete({{"max_tokens", 2}}).json["system_fingerprint"], "some-step-12");
   const Json sources = complete({{"some", {{"session", "ann"}, {"sources", true}}}}).json;
   EXPECT_NE(sources.dump().find("Once upon"), std::string::npos) << "the session's text was read again";
   // A checkpoint that cannot be read changes nothing.
   fs::create_directories(copy + "/checkpoints/step-70");
   std::ofstream(copy + "/checkpoints/step-70/model.safetensors") << "nonsense";
   std::this_thread::sleep_for(milliseconds(200));
-  EXPECT_EQ(step(), 60);
+  EXPECT_EQ(step(), 12);
   EXPECT_EQ(complete({{"max_tokens", 2}}).status, 200);
 }
 
