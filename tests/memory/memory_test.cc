@@ -584,7 +584,7 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
   }
 }
 
-// What a context says of a token is what its entries say, and has the places where the token followed it.
+// The probability that a context gives a token follows from its entries, which also have the places where it followed.
 TEST(Contexts, ContributeWithTheirPlaces) {
   Fixture fixture;
   MemorySettings settings = small_settings();

@@ -195,7 +195,7 @@ class Mixed {
     this.figure.show(spec, { zoom: this.zoom, hover: this.hover });
   }
 
-  // What changed is asked for once a second at most.
+  // Changes are requested at most once per second.
   news() {
     if (this.waiting || !this.metrics().length) return;
     this.waiting = setTimeout(() => {

@@ -111,7 +111,7 @@ export class Chart {
     else this.cross?.show(x);
   }
 
-  // What the colours of a heat map stand for, from low to high.
+  // Scale of the colors of a heat map, from low to high.
   legend() {
     this.bar = element('span', { class: 'bar' });
     this.scaleEnds = [element('span'), element('span')];

@@ -149,7 +149,7 @@ function valueAt(points, x) {
   return x1 > x0 ? y0 + ((y1 - y0) * (x - x0)) / (x1 - x0) : y0;
 }
 
-// What a crosshair at x shows: {title, lines: [{colour, name, y, value}]}, the highest first.
+// Contents of a crosshair at x: {title, lines: [{colour, name, y, value}]}, the highest first.
 curves.crosshair = (c, spec, x) => {
   const at = spec.x.unit === 'seconds' ? x : Math.round(x);
   const lines = [

@@ -31,7 +31,7 @@ export function logTicks(low, high) {
   return powers.filter((value) => value >= low && value <= high);
 }
 
-// What a logarithmic axis with these values looks like: its ends and ticks.
+// Ends and ticks of a logarithmic axis for these values.
 export function logAxis(values, ends = {}) {
   const above = values.filter((value) => value > 0);
   if (!above.length) return {};
