@@ -62,7 +62,8 @@ class RequestTarget : public Target {
         check(parse());
         accepted = true;
       } catch (const Error& error) {
-        if (error.fault() != Fault::input) throw std::logic_error("a wrong request is told as a failure");
+        if (error.fault() != Fault::input)
+          throw std::logic_error("an invalid request is reported as an internal failure");
         if (!refused) refused = error;
       }
     };
