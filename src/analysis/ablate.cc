@@ -11,7 +11,8 @@
 namespace some {
 namespace {
 
-// Knocks an expert out by a bias on the choice, for the lifetime of the object. The scores, which make the gates, stay.
+// Disables an expert during the lifetime of the object by adding a bias to its selection score. The scores that
+// determine the gates do not change.
 class NeverChosen {
  public:
   NeverChosen(Model& model, int layer, int expert)
@@ -48,7 +49,7 @@ void check(const OpenedRun& run, const AblateOptions& options) {
     bad_input(Code::option_invalid, "{} {}: must be from 1 to 100000", "--shuffles", options.shuffles);
 }
 
-// Mean and its standard error over documents, where documents count by their tokens.
+// Returns the mean over documents, weighted by their tokens, and its standard error.
 struct Change {
   double mean = 0, error = 0;
 };
@@ -66,7 +67,7 @@ Change change_of(const std::vector<double>& by_document, double positions) {
   return out;
 }
 
-// |sum| in units of its deviation under random signs; 0 if nothing changed.
+// Returns |sum| in units of its deviation under random signs; 0 if nothing changed.
 double z_of(double sum, double squares) { return squares > 0 ? std::abs(sum) / std::sqrt(squares) : 0; }
 
 std::vector<std::string> frequent_tokens(const Choices& choices, const OpenedRun& run, int layer, int expert) {
@@ -84,7 +85,7 @@ std::vector<std::string> frequent_tokens(const Choices& choices, const OpenedRun
   return out;
 }
 
-// Word class of the token that each position predicts.
+// Returns the word class of the token that each position predicts.
 std::vector<std::size_t> predicted_classes(const Choices& choices, const OpenedRun& run, const TokenData& data) {
   std::vector<std::size_t> out;
   std::int32_t document = -1;

@@ -1,5 +1,5 @@
-// Knock-outs: the change in loss if one expert is never chosen, over a text and by the word class that is predicted,
-// compared with chance.
+// Ablates experts: measures how the loss of a text changes if one expert is disabled, overall and by word class of the
+// predicted token, and compares the change with chance.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ struct AblateOptions {
   std::optional<int> layer;         // only this layer; none: all
   std::string data;                 // empty: the run's validation documents
   std::int64_t max_documents = 50;  // 0: all
-  int shuffles = 1000;              // random signs for chance
+  int shuffles = 1000;              // number of random sign assignments for the null distribution
   std::uint64_t seed = 0;
   std::function<void(int done, int total)> progress;
-  std::function<bool()> stop;  // called after every knock-out; true: report what was measured
+  std::function<bool()> stop;  // called after every ablation; true: report what was measured so far
 };
 
-// An expert that is never chosen: each token takes its next best expert instead.
+// An expert that was disabled: each token is routed to its next best expert instead.
 struct KnockOut {
   int layer = 0, expert = 0;
   double load = 0;                 // share of the layer's choices, relative to the uniform load
   double change = 0;               // of the mean loss, in nats/token
   double error = 0;                // standard error of the change over documents
-  double p = 1;                    // chance of so large a |change / error| for the largest of all knock-outs
-  std::vector<double> by_class;    // change of the mean loss of predicted tokens of each class; by WordClass
+  double p = 1;                    // p-value of |change / error|, for the maximum over all ablations
+  std::vector<double> by_class;    // change of the mean loss of predicted tokens, by WordClass
   std::vector<std::string> words;  // its most frequent tokens
 };
 
@@ -47,13 +47,13 @@ struct AblateReport {
   bool stopped = false;
 };
 
-// Throws (bad_input) for a run whose experts cannot be knocked out: without experts, with hash routing, or if every
-// token takes all of them.
+// Throws (bad_input) for a run whose experts cannot be disabled: no experts, hash routing, or top_k equal to the number
+// of experts.
 AblateReport ablate(OpenedRun& run, const AblateOptions& options);
 nlohmann::json to_json(const AblateReport& report);
 
-// Chance under random signs of the documents' changes: for each unit (a row of changes, one per document), the share of
-// shuffles in which the largest |z| of all units is at least its own, counted as in ChanceTest.
+// Returns p-values of the documents' changes under random signs: for each unit (a row of changes, one per document),
+// the fraction of shuffles in which the maximum |z| over all units is at least its own, counted as in ChanceTest.
 std::vector<double> sign_flip_p(const std::vector<std::vector<double>>& changes, int shuffles, std::uint64_t seed);
 
 }  // namespace some

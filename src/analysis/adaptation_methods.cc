@@ -14,7 +14,7 @@
 namespace some {
 namespace {
 
-// Step sizes to try; the best on the stream is reported.
+// Step sizes to try; the one with the lowest loss on the stream is reported.
 constexpr double bias_rates[] = {0.003, 0.01, 0.03, 0.1};
 constexpr double gradient_rates[] = {1e-4, 3e-4};
 
@@ -164,7 +164,7 @@ class Ways {
     return out;
   }
 
-  // Kneser-Ney estimates from nothing, without a bound on the entries. Each token is learned at once.
+  // Kneser-Ney estimates that start empty, with no limit on the entries. Each token is learned at once.
   Outcome counter() const {
     const ContextSettings settings{.entries = std::max<std::int64_t>(min_context_entries, 16 * std::ssize(stream_))};
     ContextStore store(settings, run_.recipe.model.vocab);
@@ -190,7 +190,7 @@ class Ways {
     return out;
   }
 
-  // plain_cache: the same store without matching and merging, of which the oldest slot is evicted first.
+  // plain_cache: the same store without matching and merging; the oldest slot is evicted first.
   Outcome memory(AdaptMethodKind kind) {
     const bool plain_cache = kind == AdaptMethodKind::plain_cache;
     MemoryOverrides choices = options_.choices;
@@ -308,7 +308,7 @@ class Ways {
           ctx.arena->reset();
           model.clear_gradients();
           StepSettings pass;
-          pass.temperature = run_.recipe.model.eval_temp;  // as in inference
+          pass.temperature = run_.recipe.model.eval_temp;  // the dtype and order of inference
           pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
           double sum = 0;
           for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;

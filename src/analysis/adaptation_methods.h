@@ -1,7 +1,7 @@
-// Compares every way in which a model can learn during use on one stream (spec 7, 8): not at all, keys by the published
-// rules, a plain cache, a memory, one bias on its output, gradient steps on all parameters (dynamic evaluation).
-// Reports for each the gain on the stream, the loss on the original text and the time. Two baselines know no model: a
-// counter (Kneser-Ney estimates that learn every token) and, in bits per byte, other programs that compress the stream.
+// Compares methods by which a model can learn during use, on one stream (spec 7, 8): none (frozen), keys by the
+// published rules, a plain cache, a memory, a bias on the output, gradient steps on all parameters (dynamic
+// evaluation). Reports the gain on the stream, the loss on the original text and the time of each. Two baselines use no
+// model: a counter (Kneser-Ney estimates that learn every token) and, in bits per byte, compression programs.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ struct AdaptMethod {
   struct Tried {
     double rate = 0, loss = 0, original = 0;
   };
-  std::optional<double> rate;  // best step size on the stream, for methods that have one
+  std::optional<double> rate;  // best step size on the stream; only for methods that have one
   std::vector<Tried> tried;
 };
 
@@ -49,7 +49,7 @@ struct AdaptMethodsReport {
   std::string run, data;
   std::int64_t step = 0, tokens = 0, window = 0, original_tokens = 0, slots = 0;
   std::vector<AdaptMethod> ways;
-  // Size of the stream, and of its compressed forms; 0 and empty if the vocabulary does not keep every byte.
+  // Size of the stream and of its compressed forms; 0 and empty if the tokenizer does not preserve every byte.
   std::int64_t bytes = 0;
   std::vector<CompressorSize> compressors;
   double bits_per_byte(double loss) const;

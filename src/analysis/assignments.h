@@ -34,7 +34,7 @@ struct Choices {
   std::vector<std::int32_t> next;      // the token predicted at that position; -1: none
   std::vector<std::int32_t> document;  // index of its document
   std::vector<std::int32_t> places;    // position in the document, from 0
-  std::vector<double> nll;             // loss of `next`, in nats; 0 if there is none
+  std::vector<double> nll;             // loss of `next` in nats; 0 if there is no next token
   std::vector<LayerAssignments> layers;
   std::int64_t positions() const { return static_cast<std::int64_t>(tokens.size()); }
 };

@@ -62,7 +62,7 @@ std::vector<CompressorSize> measure_compressors(std::string_view text) {
     for (const char* program : one.programs) {
       if (program == nullptr) break;
       std::filesystem::remove(out);
-      // Nothing in this line comes from the user but the folder for temporary files, which is passed as $1.
+      // The command line contains no user input except the folder for temporary files, which is passed as $1.
       const std::string line = fmt::format("cd \"$1\" && command -v {0} && {0} {1}", program, one.arguments);
       const std::string command =
           fmt::format("SOME_FOLDER='{}'; set -- \"$SOME_FOLDER\"; ( {} ) >/dev/null 2>&1", folder.path(), line);

@@ -13,7 +13,7 @@ namespace some {
 struct CompressorSize {
   std::string name;                    // "zpaq -m5"
   std::string package;                 // the Debian package that has it
-  std::optional<std::uint64_t> bytes;  // empty: not installed, or it failed
+  std::optional<std::uint64_t> bytes;  // empty: not installed, or the program failed
 };
 
 // Runs bzip2 -9, xz -9e, brotli -q 11, PPMd (7z) and zpaq -m5 on a text, in a temporary folder that is removed.

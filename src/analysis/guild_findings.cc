@@ -45,8 +45,8 @@ struct Found {
   double p = 0;                     // the largest of these layers
 };
 
-// True if an expert, or a set of experts, is given to the class beyond chance, also among tokens; `mostly`: if most of
-// its tokens are of the class.
+// True if an expert, or a set of experts, prefers the class beyond chance, also in the type test; `mostly`: true if
+// most of its tokens are of the class.
 bool is_given(const std::optional<UnitAffinity>& unit, const std::optional<UnitAffinity>& by_type, bool& mostly,
               double& p) {
   if (!unit || !by_type || unit->affinity.p > significant || by_type->affinity.p > significant) return false;

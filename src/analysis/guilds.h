@@ -81,7 +81,7 @@ struct GuildReport {
 
 GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options);
 nlohmann::json to_json(const GuildReport& report);
-// Returns what was found over all layers: one sentence each on tokens, next tokens, guilds, and leanings.
+// Returns a summary over all layers: one sentence each on tokens, next tokens, guilds, and preferences.
 std::vector<std::string> guild_findings(const GuildReport& report);
 // Returns the report as an HTML page.
 std::string guilds_page(const GuildReport& report, const OpenedRun& run);

@@ -176,8 +176,8 @@ nlohmann::json to_json(const InspectReport& report) {
   out["evaluation"]["data"] = report.data;
   for (const InspectedLayer& layer : report.layers) {
     nlohmann::json one = to_json(layer.measures);
-    // The count restarts at the end of each epoch and is therefore empty there; the value logged by that epoch's
-    // evaluation is reported instead.
+    // The count restarts at the end of each epoch, where it is empty; the value logged by that epoch's evaluation is
+    // reported instead.
     one.erase("experts_used_this_epoch");
     one["experts_used_last_epoch"] =
         layer.experts_used_last_epoch ? nlohmann::json(*layer.experts_used_last_epoch) : nlohmann::json();

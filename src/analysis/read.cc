@@ -216,13 +216,13 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   const bool asked = !options.frozen && !options.memory.empty();
   const bool there = group.all_reduce_max(asked && group.root() && exists_path(options.memory) ? 1 : 0) != 0;
   if (there) {
-    // An unwritable path is reported before hours of reading; for a new file, the first save shows it.
+    // An unwritable path must be reported before hours of reading; for a new file, the first save detects it.
     if (group.root()) require_writable(options.memory);
     memory = open_memory_for_update(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
     memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
     check_settings(memory.settings, "--");
-    // One text that cannot be continued must not cost the reading of the texts before it.
+    // If one text cannot be continued, the texts read before it must not be lost.
     for (std::size_t i = 0; i < streams.size(); ++i)
       find_known_text(memory, options.memory, options.texts[i], streams[i], document_end(run));
   } else if (!options.frozen) {

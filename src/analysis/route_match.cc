@@ -10,8 +10,8 @@
 namespace some {
 namespace {
 
-// Positions at which each pair of experts is chosen by the two runs. `order`: the position of the second run that is
-// compared with each position of the first.
+// Counts the positions at which each pair of experts is chosen by the two runs. `order`: the position of the second run
+// that is compared with each position of the first.
 std::vector<std::vector<double>> shared_positions(const LayerAssignments& first, const LayerAssignments& second,
                                                   std::size_t first_k, std::size_t second_k, int first_experts,
                                                   int second_experts, const std::vector<std::size_t>& order) {
@@ -43,7 +43,8 @@ std::vector<int> best_assignment(const std::vector<std::vector<double>>& weights
   for (const auto& row : weights) {
     for (const double weight : row) largest = std::max(largest, weight);
   }
-  // Shortest augmenting paths with potentials on the square matrix of costs; missing rows and columns cost the most.
+  // Finds shortest augmenting paths with potentials on the square cost matrix; missing rows and columns have the
+  // highest cost.
   const auto cost = [&](std::size_t row, std::size_t column) {
     return row < rows && column < columns ? largest - weights[row][column] : largest;
   };

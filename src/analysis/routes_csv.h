@@ -1,4 +1,4 @@
-// The routes of every token as a table in a file, for other programs.
+// Writes the routing of every token as a CSV file, for other programs.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace some {
 
-// Writes one line per token, layer and choice, after a line of names: document, position, token_id, token, next_id,
-// loss, layer, rank, expert, gate. Loss is that of the next token, in nats; next_id and loss are empty where nothing is
+// Writes a header line, then one line per token, layer and choice: document, position, token_id, token, next_id, loss,
+// layer, rank, expert, gate. Loss is that of the next token, in nats; next_id and loss are empty if nothing is
 // predicted. Tokens are quoted, with quotes doubled; bytes that are not UTF-8 are replaced.
 void write_routes(const Choices& choices, const std::vector<int>& layers, const Tokenizer& tokenizer,
                   const std::function<void(std::string_view)>& write);

@@ -16,8 +16,8 @@ struct MemoryContribution {
   double nll = 0;    // loss of the mixture, in nats
   // passages of the slots that hold this token, weighted by their fraction of its probability
   std::vector<std::pair<double, Passage>> passages;
-  // Contexts that the token followed before, the longest first: their fraction of its probability, how often it did,
-  // and where it did last. `contexts_share`: of all contexts, which is part of `share`.
+  // Contexts that the token followed before, the longest first: their fraction of its probability, how often it
+  // followed, and where it last did. `contexts_share`: sum over all contexts, a part of `share`.
   struct FromContext {
     int tokens = 0;
     double share = 0;

@@ -53,9 +53,9 @@ std::string points(const Watch& watch, const Request& request) {
   bool first = true;
   std::map<std::string, std::vector<std::vector<XY>>> groups;
   for (const auto& run : requested_runs(watch, request)) {
-    // Counts rows first: a line that arrives meanwhile is sent twice rather than never.
+    // Counts rows first: a line that arrives during the answer is sent twice rather than never.
     const std::size_t rows = run->rows(metric);
-    // Smoothing starts at the first value, whatever range is shown.
+    // Smoothing starts at the first value, whatever range is displayed.
     std::vector<XY> all = run->curve(metric, *axis, keep > 0 ? Range{} : range);
     Smoother smoother(keep);
     std::vector<XY> calm = keep > 0 ? smoothed(all, smoother) : std::vector<XY>{};

@@ -93,8 +93,8 @@ void RunLog::put(Kept& kept, const std::vector<Matches>& numbers, double step, d
   for (const Matches& one : numbers) {
     if (one.depth == 1 && (one.name == "step" || one.name == "epoch" || one.name == "stage")) continue;
     if (one.depth > 1 && one.name == "layer") continue;
-    // Lines of one kind are mostly alike: the number at this position of the previous line is mostly in the same
-    // column.
+    // Lines of one kind are mostly alike, so the number at a position of a line is mostly in the same column as in the
+    // previous line.
     if (at == kept.memo.size()) kept.memo.emplace_back();
     Memo& memo = kept.memo[at++];
     if (memo.column == nullptr || memo.depth != one.depth || memo.layer != one.layer || memo.name != one.name ||

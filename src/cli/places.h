@@ -13,9 +13,9 @@ std::vector<std::string> recipe_folders();
 std::vector<std::string> recipe_names();
 // Returns the file for a recipe's name ("tiny") or path. Throws (bad_input) with the nearest name if it is not found.
 std::string find_recipe(const std::string& name);
-// True if find_recipe() finds it.
+// True if find_recipe() would find it.
 bool names_recipe(const std::string& name);
-// Returns runs/NAME for a name that is no path itself and has a run there, otherwise the name as it is.
+// Returns runs/NAME for a name that is not a path and has a run there; otherwise the name itself.
 std::string find_run_folder(const std::string& name);
 
 }  // namespace some

@@ -57,7 +57,7 @@ Error unexpected_words(const Program& program, const std::string& reason) {
     if (!word.starts_with("--")) continue;
     const std::string flag = word.substr(0, word.find('='));
     std::string meant = misspelled_name(flag, flags);
-    // People pass settings as flags, as other programs take them; here they are KEY=VALUE.
+    // Users pass settings as flags, which other programs accept; here they are KEY=VALUE.
     if (const std::string setting = setting_commonly_called(flag); meant.empty() && !setting.empty())
       meant = setting + "=VALUE";
     return unexpected(fmt::format("unknown option {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",

@@ -1,4 +1,5 @@
-// Arithmetic coding of binary decisions. The interval has 64 bits; whole bytes that both ends share are written.
+// Arithmetic coding of binary decisions with a 64-bit interval. Bytes that both ends of the interval share are written
+// immediately.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace some {
 
-// The part of an interval [low, high] that belongs to a 1, whose probability has 16 bits (1..65535).
+// The part of an interval [low, high] assigned to a 1, whose probability has 16 bits (1..65535).
 inline std::uint64_t split_interval(std::uint64_t low, std::uint64_t high, std::uint32_t probability) {
   const std::uint64_t range = high - low;
   return low + (range >> 16) * probability + (((range & 0xffff) * probability) >> 16);
@@ -31,7 +32,7 @@ class BinaryEncoder {
       high_ = high_ << 8 | 255;
     }
   }
-  // Ends the stream with the fewest bytes: a decoder reads zeros after the last one.
+  // Ends the stream with as few bytes as possible: a decoder reads zeros after the last byte.
   void finish() {
     for (int kept = 0; kept <= 8; ++kept) {
       const std::uint64_t mask = kept == 0 ? 0 : ~std::uint64_t{0} << (64 - 8 * kept);
@@ -54,7 +55,7 @@ class BinaryEncoder {
   std::string bytes_;
 };
 
-// Decodes any bytes without failing: damage is found by checksums.
+// Decodes any bytes without failing: checksums detect damage.
 class BinaryDecoder {
  public:
   explicit BinaryDecoder(std::string_view bytes) : bytes_(bytes) {

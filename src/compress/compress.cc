@@ -43,7 +43,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Cuts a text into parts of about equal size that end after a line or a word if one ends soon.
+// Splits a text into parts of about equal size, preferably at the end of a line or a word.
 std::vector<std::uint64_t> cut(std::string_view text, int parts) {
   std::vector<std::uint64_t> borders = {0};
   for (int i = 1; i < parts; ++i) {
@@ -63,7 +63,7 @@ int default_parts(std::uint64_t bytes) {
   return static_cast<int>(std::clamp<std::uint64_t>(bytes / bytes_per_part, 1, max_default_parts));
 }
 
-// The text that is coded, in either direction, part by part.
+// The text being coded or decoded, part by part.
 class Work {
  public:
   Work(OpenedRun* run, const CompressedHeader& header, const CompressOptions& options, CompressReport& report)
@@ -80,7 +80,7 @@ class Work {
   const TokenTree& tree() const { return tree_; }
   TextMixer& mixer() { return *mixer_; }
 
-  // next(part, number): called before each token of a part. Returns false if it was stopped.
+  // next(part, number): called before each token of a part. Returns false if it was interrupted.
   template <typename Next>
   bool run(DecisionCoder& coder, std::uint64_t key, std::vector<StateField> coder_state, std::string* output,
            Next&& next) {
@@ -143,7 +143,7 @@ class Work {
   TokenTree tree_;
   std::optional<ModelPredictor> predictor_;
   std::optional<TextMixer> mixer_;
-  std::vector<std::uint64_t> read_;  // tokens of each part
+  std::vector<std::uint64_t> read_;  // number of tokens of each part
 };
 
 std::uint64_t key_of(const CompressedHeader& header, const char* direction) {

@@ -13,14 +13,14 @@ constexpr int histories_each = 1024;
 constexpr int correction_bits = 16, correction_classes = 33, correction_rate = 40;
 constexpr std::int32_t correction_step = 2 * max_log_odds / (correction_classes - 1);
 
-// Spreads a hash over all of its bits.
+// Mixes the bits of a hash.
 std::uint64_t spread(std::uint64_t hash) {
   hash *= 0x9E3779B97F4A7C15ull;
   hash ^= hash >> 29;
   return hash * 0xBF58476D1CE4E5B9ull;
 }
 
-// 65536 / (n + 1.5)
+// Table of 65536 / (n + 1.5).
 constexpr std::array<std::int32_t, 1024> make_rates() {
   std::array<std::int32_t, 1024> rates{};
   for (int n = 0; n < 1024; ++n) rates[static_cast<std::size_t>(n)] = 131072 / (2 * n + 3);
@@ -38,7 +38,7 @@ int history_of(const ContextSlot& slot) {
   return (count_class(slot.zeros) * 16 + count_class(slot.ones)) * 4 + (slot.last & 3);
 }
 
-// A decision that contradicts many earlier ones makes most of those worthless.
+// After many equal decisions, a contrary one reduces their count.
 std::uint8_t shrunk(std::uint8_t n) {
   if (n < 3) return n;
   return static_cast<std::uint8_t>(n < 8 ? n / 2 + 1 : n < 32 ? 5 + n / 16 : 7);
@@ -57,7 +57,7 @@ ContextMixer::ContextMixer(const MixerSettings& settings) : settings_(settings) 
     const int history = static_cast<int>(i % histories_each);
     const int zeros = middle[static_cast<std::size_t>(history / 64)],
               ones = middle[static_cast<std::size_t>(history / 4 % 16)];
-    // (ones + 0.4) / (zeros + ones + 0.8)
+    // Table of (ones + 0.4) / (zeros + ones + 0.8).
     const std::uint32_t p =
         static_cast<std::uint32_t>((std::int64_t{ones} * 10 + 4) * ((1 << 22) - 1) / ((zeros + ones) * 10 + 8));
     histories_[i] = p << 10;
@@ -144,7 +144,8 @@ std::uint32_t ContextMixer::predict(const Decision& decision) {
     final_sum += std::int64_t{final_weights_[final_at_ + s]} * set_input_[s];
   }
   mixed_ = squash(final_sum >> 16);
-  // Corrects the result by what followed such results in one context, interpolated between two classes.
+  // Refines the probability by its past accuracy in one context (adaptive probability map), interpolated between two
+  // classes.
   const auto odds =
       static_cast<std::int32_t>(std::clamp<std::int64_t>(final_sum >> 16, -max_log_odds, max_log_odds)) + max_log_odds;
   const std::int32_t below = std::min(odds / correction_step, correction_classes - 2);

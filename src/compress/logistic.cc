@@ -9,7 +9,7 @@ namespace {
 
 __extension__ using Wide = unsigned __int128;
 
-// e^(-1/256) and e^(-1/65536) with 64 fractional bits, by the Taylor series of e^-x for x = 1 / 2^shift.
+// Computes e^(-1/256) and e^(-1/65536) with 64 fractional bits, by the Taylor series of e^-x for x = 1 / 2^shift.
 std::uint64_t exp_of_minus_power(int shift) {
   Wide sum = Wide{1} << 64, term = Wide{1} << 64;
   for (int n = 1; term != 0; ++n) {
@@ -26,14 +26,14 @@ std::unique_ptr<LogisticTables> make_tables() {
   const std::uint64_t step = exp_of_minus_power(8);
   std::uint64_t power = ~std::uint64_t{0};  // e^-x, 64 fractional bits
   for (int x = 0; x <= max_log_odds; ++x) {
-    // 65536 / (1 + e^-x), rounded
+    // Table of 65536 / (1 + e^-x), rounded.
     const Wide below = (Wide{1} << 32) + (power >> 32);
     const auto p = static_cast<std::int64_t>(((Wide{1} << 49) / below + 1) / 2);
     tables->squash[max_log_odds + x] = static_cast<std::uint16_t>(std::min<std::int64_t>(p, 65535));
     tables->squash[max_log_odds - x] = static_cast<std::uint16_t>(std::max<std::int64_t>(65536 - p, 1));
     power = times(power, step);
   }
-  // The inverse: the log-odds whose probability is nearest from below, or in the middle of several.
+  // Returns the inverse: the log-odds with the nearest probability from below, or the middle of several.
   int x = -max_log_odds;
   for (int p = 0; p < 65536; ++p) {
     while (x < max_log_odds && tables->squash[x + 1 + max_log_odds] <= p) ++x;
@@ -45,7 +45,8 @@ std::unique_ptr<LogisticTables> make_tables() {
   return tables;
 }
 
-// Powers of e for three groups of 8 bits of x, 64 fractional bits (one is the largest number below 1).
+// Powers of e for three groups of 8 bits of x, with 64 fractional bits (the value 1 is stored as the largest number
+// below 1).
 struct Powers {
   std::array<std::array<std::uint64_t, 256>, 3> group;
 };

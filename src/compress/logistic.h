@@ -1,4 +1,4 @@
-// Logistic functions in fixed point. Computed with integers only, so every machine and compiler gives the same numbers.
+// Logistic functions in fixed point, in integer arithmetic, so that every machine and compiler gives the same numbers.
 #pragma once
 
 #include <algorithm>
@@ -18,15 +18,15 @@ struct LogisticTables {
 };
 const LogisticTables& logistic_tables();
 
-// 1 / (1 + e^-x)
+// Returns 1 / (1 + e^-x).
 inline std::int32_t squash(std::int64_t log_odds) {
   const auto bounded = std::clamp<std::int64_t>(log_odds, -max_log_odds, max_log_odds);
   return logistic_tables().squash[bounded + max_log_odds];
 }
-// ln(p / (1 - p))
+// Returns ln(p / (1 - p)).
 inline std::int32_t stretch(std::uint32_t probability) { return logistic_tables().stretch[probability]; }
 
-// e^(-x / 65536) with 32 fractional bits; 0 if it is below 2^-32.
+// Returns e^(-x / 65536) with 32 fractional bits; 0 if it is below 2^-32.
 std::uint64_t exp_minus(std::uint64_t x);
 
 }  // namespace some

@@ -18,7 +18,7 @@ constexpr int probe_steps = 6;
 constexpr double mixture_share = 0.01;  // as in the memory's settings
 constexpr std::int64_t context_entries = 1 << 20;
 
-// Turns logits into weights of at least 1. Exact arithmetic apart from one subtraction of floating-point numbers.
+// Converts logits to integer weights of at least 1. Exact except for one floating-point subtraction.
 void weigh(const double* logits, const TokenTree& tree, WeightSums& sums) {
   sums.resize(static_cast<std::size_t>(tree.size()) + 1);
   double highest = -INFINITY;
@@ -54,7 +54,7 @@ ModelPredictor::ModelPredictor(Model& model, const Tokenizer& tokenizer, const T
     bad_input(
         Code::model_unsuitable,
         "this run reads one token at a time (model.seq_len = 1): it cannot predict a text; --portable needs no run");
-  // A text begins like a document after the end of another one.
+  // A text begins like a new document after an end-of-text token.
   windows_.assign(static_cast<std::size_t>(parts * capacity_), 0);
   lengths_.assign(static_cast<std::size_t>(parts), 1);
   for (int part = 0; part < parts; ++part) windows_[static_cast<std::size_t>(part * capacity_)] = tokenizer.eos_id();
@@ -114,7 +114,7 @@ void ModelPredictor::append(int part, int place) {
   std::int32_t* window = windows_.data() + part * capacity_;
   std::int64_t& length = lengths_[static_cast<std::size_t>(part)];
   if (length == capacity_) {
-    // The window is full: its first half is dropped and the rest is read again, at other positions.
+    // The window is full: drops its first half and reads the rest again at new positions.
     const std::int64_t kept = std::max<std::int64_t>(1, capacity_ / 2);
     std::copy(window + capacity_ - kept, window + capacity_, window);
     length = kept;
@@ -149,7 +149,7 @@ std::vector<StateField> ModelPredictor::state() {
 
 namespace {
 
-// Lists of plain numbers, one after another.
+// Stores lists of plain numbers one after another.
 template <typename Number>
 void put(std::string& bytes, const std::vector<Number>& list) {
   const std::uint64_t size = list.size();

@@ -1,6 +1,6 @@
-// Distributions over the next token for several parts of a text side by side: from a model with a key/value cache, and
-// from its mixture with a memory that learns every token after it was coded. The encoder and the decoder make the same
-// calls with the same shapes, so they get the same numbers.
+// Predicts the next token for several parts of a text in one batch: from a model with a KV cache, and from its mixture
+// with a memory that learns each token after it was coded. Encoder and decoder make the same calls with the same
+// shapes, so they compute bit-identical numbers.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ class ModelPredictor {
  public:
   ModelPredictor(Model& model, const Tokenizer& tokenizer, const TokenTree& tree, int parts);
 
-  static constexpr int distributions = 2;  // the model; its mixture with the memory
-  // Predicts the next token of each of these parts, in rising order: result[i] has the distributions of parts[i].
+  static constexpr int distributions = 2;  // of the model; of its mixture with the memory
+  // Predicts the next token of each of these parts, in ascending order: result[i] has the distributions of parts[i].
   void predict(std::span<const int> parts, std::vector<std::vector<WeightSums>>& result);
-  // The token that followed in a part. Call for each part that was predicted, before the next prediction.
+  // Passes the token that followed in a part. Call once per predicted part, before the next prediction.
   void append(int part, int place);
 
-  // The logits of the last prediction.
+  // Returns the logits of the last prediction.
   std::span<const double> logits() const { return logits_; }
-  // State that changes while a text is read, on the CPU only: fields of fixed sizes, and the memory.
+  // State that changes while a text is read; CPU only. Fields have fixed sizes, except for the memory.
   std::vector<StateField> state();
   std::string memory() const;
   void restore_memory(const std::string& bytes, const std::string& where);
@@ -39,7 +39,7 @@ class ModelPredictor {
   const TokenTree& tree_;
   std::int64_t capacity_;
   Model::Cache cache_;
-  std::vector<std::int32_t> windows_;  // [parts, capacity]: the tokens in the cache, and last the one to be read next
+  std::vector<std::int32_t> windows_;  // [parts, capacity]: the tokens in the cache, followed by the token to read next
   std::vector<std::int64_t> lengths_;  // [parts]
   std::vector<double> logits_;
   // The memory: contexts, and the mixture of all sources.
@@ -53,14 +53,14 @@ class ModelPredictor {
   std::int64_t vocabulary_;
   ContextStore contexts_;
   ContextMixture mixture_;
-  std::vector<Position> positions_;  // of each part
+  std::vector<Position> positions_;  // one per part
 };
 
-// Describes everything that determines the bits of a prediction apart from the model: the version of the CPU code, the
-// GEMM library with its version, the device.
+// Describes everything besides the model that determines the bits of a prediction: version of the CPU code, GEMM
+// library and its version, device.
 std::string describe_arithmetic(const Context& ctx);
-// Hash of predictions for fixed tokens, in the shapes of `parts` parts: differs wherever the arithmetic differs in a
-// way that the description does not show (another mathematical library, another compiler).
+// Returns a hash of predictions for fixed tokens, with the shapes of `parts` parts. Detects differences in arithmetic
+// that the description does not show (another math library or compiler).
 std::uint64_t probe_arithmetic(Model& model, const Tokenizer& tokenizer, const TokenTree& tree, int parts);
 
 }  // namespace some

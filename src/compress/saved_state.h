@@ -1,4 +1,4 @@
-// A file with the state of an interrupted compression or decompression, from which the same command continues.
+// State file of an interrupted compression or decompression, from which the same command continues.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 namespace some {
 
 struct SavedState {
-  std::vector<StateField> fields;     // of fixed sizes, known before they are restored
-  std::vector<std::string*> strings;  // of any size
+  std::vector<StateField> fields;     // fields of fixed size, known before they are restored
+  std::vector<std::string*> strings;  // fields of any size
 };
 
-// Writes the state atomically. key: what the state belongs to.
+// Writes the state atomically. key: identifies the input and settings that the state belongs to.
 void save_state(const std::string& path, std::uint64_t key, const SavedState& state);
-// Restores it; false if there is no such file. bad_input if the file belongs to something else (compressed_mismatch) or
-// is damaged (compressed_invalid).
+// Restores the state; returns false if the file does not exist. Throws bad_input if it belongs to another input
+// (compressed_mismatch) or is damaged (compressed_invalid).
 bool restore_state(const std::string& path, std::uint64_t key, const SavedState& state);
 
 }  // namespace some

@@ -14,7 +14,7 @@ namespace {
 constexpr int longest_order = 6;
 constexpr int byte_contexts = longest_order + 4;  // orders 0 to 6, word, two words, sparse
 constexpr int token_contexts = 3;                 // the last one to three tokens
-constexpr int kinds = 3;                          // bits of a token's first byte, of later bytes, the end of a token
+constexpr int kinds = 3;                          // bits of a token's first byte, of later bytes, end of the token
 constexpr int end_kind = 2;
 constexpr int inputs_of_match = 2, inputs_of_distribution = 2;
 constexpr int shortest_match = 5, match_hash_bytes = 6, match_table_bits = 20;
@@ -46,7 +46,7 @@ void learn(std::uint16_t& probability, std::uint16_t& seen, bool one, int limit)
 MixerSettings mixer_settings(bool byte_tree, std::uint64_t length, int distributions) {
   MixerSettings settings;
   settings.contexts = byte_contexts + (byte_tree ? 0 : token_contexts);
-  // About eight decisions per byte, many of them in contexts seen before.
+  // A byte takes about eight decisions, many of them in contexts seen before.
   settings.table_bits = 12;
   while (settings.table_bits < 22 && (std::uint64_t{1} << settings.table_bits) < 4 * length) ++settings.table_bits;
   settings.kinds = kinds;
@@ -186,7 +186,7 @@ int TextMixer::code_token(std::size_t index, std::span<const WeightSums> distrib
     const int kind = asks_end ? end_kind : node.depth == 0 ? 0 : 1;
     set_contexts(part, node, decision.question);
 
-    // The match: the bit of the byte expected next, or whether a token ended at the same place there.
+    // Input from the longest match: the bit of the expected byte, or whether a token ended there.
     int match_bit = -1, length_class = 0;
     if (part.match < part.match_end) {
       if (asks_end) {

@@ -1,6 +1,6 @@
-// Codes the tokens of a text, one binary decision after another. The probability of each decision comes from contexts
-// of bytes, words and tokens, from the longest earlier match, and from distributions over the next token that the
-// caller has computed (the model's); a context mixer combines them. Encoder and decoder run the same code.
+// Codes the tokens of a text as binary decisions. The probability of each decision is a mixture of contexts of bytes,
+// words and tokens, the longest earlier match, and distributions over the next token that the caller provides (those of
+// the model). Encoder and decoder run the same code.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace some {
 
-// Decides each decision: an encoder knows the outcome and writes it, a decoder reads it.
+// Codes each decision: an encoder writes the given outcome, a decoder reads it.
 class DecisionCoder {
  public:
   virtual ~DecisionCoder() = default;
   virtual bool code(std::uint32_t probability, int split) = 0;  // the outcome is 1 for places >= split
 };
 
-// A distribution over the places of a token tree: sums[i] is the weight of the places below i. Every weight is at least
-// 1 and their sum is below 2^40.
+// A distribution over the places of a token tree: sums[i] is the total weight of the places below i. Every weight is at
+// least 1 and their sum is below 2^40.
 using WeightSums = std::vector<std::uint64_t>;
 
 class TextMixer {
  public:
-  // A text is coded in parts that advance side by side, each in its range of the text and after its own history.
-  // parts: their borders, from 0 to the length of the text. distributions: how many the caller gives per token.
+  // A text is coded in parts that advance side by side, each with its own range of the text and its own history. parts:
+  // their borders, from 0 to the length of the text. distributions: number of distributions per token from the caller.
   TextMixer(const TokenTree& tree, std::vector<std::uint64_t> parts, int distributions);
 
   // Codes the next token of a part, appends its bytes to the text and returns its place in the tree. Throws bad_input
-  // (compressed_invalid) if the token would pass the end of the part, which only damaged data can cause.
+  // (compressed_invalid) if the token would exceed the part, which only damaged data can cause.
   int code_token(std::size_t part, std::span<const WeightSums> distributions, DecisionCoder& coder);
   bool done(std::size_t part) const { return parts_[part].at == parts_[part].end; }
   std::uint64_t coded_bytes() const;
@@ -42,12 +42,12 @@ class TextMixer {
 
  private:
   static constexpr int max_contexts = 16;
-  // The bytes and tokens before a decision of one part.
+  // History of one part: the bytes and tokens before a decision.
   struct Part {
     std::uint64_t begin = 0, end = 0, at = 0;
     std::uint64_t word = 0, previous_word = 0;
     std::int32_t tokens[3] = {-1, -1, -1};
-    std::uint64_t match = 0, match_end = 0;  // place of the byte that is expected next; none if match == match_end
+    std::uint64_t match = 0, match_end = 0;  // position of the expected byte; none if match == match_end
     std::uint32_t match_length = 0;
     std::uint32_t match_part = 0;
   };
@@ -67,9 +67,9 @@ class TextMixer {
   int distributions_;
   bool byte_tree_;
   std::string text_;
-  std::vector<std::uint8_t> ends_;  // whether a token ends after a byte
+  std::vector<std::uint8_t> ends_;  // true for the decision whether a token ends after a byte
   std::vector<Part> parts_;
-  std::vector<std::uint32_t> match_table_;  // place + 1 after which a hash of bytes was seen last
+  std::vector<std::uint32_t> match_table_;  // 1 + last position after a given hash of bytes
   std::vector<Calibration> match_history_;  // by length of the match and kind of decision
   std::vector<Calibration> calibrations_;   // of the distributions
   ContextMixer mixer_;

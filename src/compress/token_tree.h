@@ -1,5 +1,6 @@
-// The tokens of a lossless vocabulary as a binary tree, so that coding a token is a series of binary decisions: bit by
-// bit through its bytes, and after every byte whether the token ends there. Decisions with one outcome are left out.
+// The tokens of a lossless vocabulary as a binary tree, so that coding a token is a series of binary decisions: the
+// bits of its bytes, and after every byte whether the token ends there. Decisions with only one possible outcome are
+// skipped.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,12 @@ namespace some {
 
 class TokenTree {
  public:
-  TokenTree();  // of the 256 bytes
-  // bad_input if the tokenizer loses bytes: another kind than bytelevel, or a vocabulary without some byte.
+  TokenTree();  // one per byte value
+  // Throws bad_input if the tokenizer is not lossless: not of the bytelevel kind, or without a token for some byte.
   explicit TokenTree(const Tokenizer& tokenizer);
 
   int size() const { return static_cast<int>(tokens_.size()); }
-  // Tokens in the order of their bytes: a place is an index into this order.
+  // Tokens sorted by their bytes: a place is an index into this order.
   TokenId token(int place) const { return ids_[static_cast<std::size_t>(place)]; }
   const std::string& bytes(int place) const { return tokens_[static_cast<std::size_t>(place)]; }
   int place(TokenId token) const;  // -1: special tokens have none
@@ -27,16 +28,16 @@ class TokenTree {
   // A node: the places [low, high) that share the first `depth` bytes and the first 8 - bits_left bits of the next one.
   struct Node {
     int low = 0, high = 0, depth = 0, bits_left = 8;
-    int partial = 1;       // the bits of the unfinished byte after a leading 1
-    bool asks_end = true;  // whether the end is decided first, where a token ends at this depth
+    int partial = 1;       // bits of the unfinished byte, after a leading 1
+    bool asks_end = true;  // true if the end is decided first, because a token ends at this depth
   };
   Node root() const { return {0, size(), 0, 8, 1, false}; }
   enum class Question { none, end, bit };
   struct Decision {
-    Question question = Question::none;  // none: one place is left
+    Question question = Question::none;  // none if only one place is left
     int split = 0;                       // the outcome is 1 for places >= split
   };
-  // Moves on to the next decision. Calls `byte(value)` for each byte that is complete on the way.
+  // Advances to the next decision. Calls `byte(value)` for each byte completed on the way.
   template <typename Byte>
   Decision next(Node& node, Byte&& byte) const {
     for (;;) {

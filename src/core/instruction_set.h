@@ -1,4 +1,4 @@
-// Which of the compiled versions of the CPU code this process runs (cmake/cpu_dispatch.cmake).
+// Selects which of the compiled versions of the CPU code this process runs (cmake/cpu_dispatch.cmake).
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ namespace some {
 std::string current_setting(std::string_view name);
 // The current word for a value of a setting (by its current name), "random" of some.routing -> "hash".
 std::string current_value(std::string_view setting, std::string_view value);
-// The name under which a line of metrics.jsonl has a metric: its current name, or the one that version 0.2 wrote.
+// The current name of a metric in a line of metrics.jsonl, or the name that version 0.2 wrote, whichever the line has.
 std::string metric_name(const JsonObject& line, std::string_view name);
 // The current name of a tensor of a checkpoint or fixture, "layers.0.readin.weight" -> "layers.0.input_proj.weight".
 std::string current_tensor(std::string_view name);

@@ -39,7 +39,8 @@ constexpr double min_shared_nanoseconds = 5e3, min_waking_nanoseconds = 40e3;  /
 // If other processes use the cores too, a thread that has taken a piece may be preempted for milliseconds.
 constexpr double min_contended_nanoseconds = 500e3;
 constexpr auto max_spin = std::chrono::microseconds(50);
-// A thread that did not run for this long shares its core with another process; and how long that is assumed to last.
+// A thread that did not run for this long shares its core with another process; the second number is how long that is
+// assumed to last.
 constexpr auto preemption_threshold = std::chrono::microseconds(200);
 constexpr auto company = std::chrono::milliseconds(100);
 
@@ -50,7 +51,7 @@ struct Threads::Pool {
   ~Pool();
   void run(std::int64_t count, Piece piece, void* body);
 
-  // The current work. Written only while the door is closed and no helper is inside.
+  // The current work. Written only while no helper may enter and none is inside.
   Piece piece = nullptr;
   void* body = nullptr;
   std::int64_t pieces = 0;

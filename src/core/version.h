@@ -1,4 +1,4 @@
-// Name and version of this program.
+// Returns the name and version of this program.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// From text to token data: split, tokenizer, tokenization through the cache.
+// Turns text into token data: split, tokenizer, tokenization through the cache.
 #include <algorithm>
 #include <filesystem>
 
@@ -16,7 +16,7 @@ namespace {
 
 // Text is tokenized in blocks of about this size, with all threads on one block. A long document is encoded in parts.
 constexpr std::size_t block_bytes = std::size_t{4} << 20, part_bytes = std::size_t{1} << 18;
-// Tokenizing less text than this again takes no noticeable time.
+// Tokenizing less text than this again takes negligible time.
 constexpr std::int64_t min_cached_bytes = std::int64_t{32} << 20;
 
 std::int64_t train_count(const DataConfig& config) {
@@ -223,7 +223,8 @@ TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& t
   return data;
 }
 
-// Reports that a limit leaves out a part of a text. `all`: its documents; 0: unknown, since it was not read further.
+// Reports that a limit leaves out a part of a text. `all`: number of its documents; 0: unknown, since it was not read
+// to its end.
 void report_limit(const Host& host, const DocumentSet& used, std::int64_t limit, std::int64_t all, const char* what,
                   const char* setting) {
   const auto count = static_cast<std::int64_t>(used.hashes.size());

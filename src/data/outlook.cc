@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t sample_bytes = std::size_t{2} << 20;
 
-// Evenly spaced documents of a stream of unknown length, of at most about sample_bytes: when they become too many,
-// every second one is dropped. A long document counts with its beginning.
+// A sample of evenly spaced documents of a stream of unknown length, of at most about sample_bytes: when the sample is
+// full, every second document is dropped. A long document is represented by its beginning.
 class Sample {
  public:
   void add(const std::string& text) {

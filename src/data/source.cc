@@ -121,7 +121,7 @@ std::int64_t DocumentSet::bytes() const { return std::accumulate(sizes.begin(), 
 
 std::size_t held_out_begin(std::string_view text, double share) {
   const auto wanted = static_cast<std::size_t>(static_cast<double>(text.size()) * (1 - share));
-  // The border may move to a better place as long as half of the end remains.
+  // The border may move to a better place as long as at least half of the end remains.
   const std::size_t latest = wanted + (text.size() - wanted) / 2;
   const auto found = [&](std::size_t at) { return at != std::string_view::npos && at > 0 && at < latest; };
   std::size_t border = wanted;

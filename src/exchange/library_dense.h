@@ -1,5 +1,6 @@
-// Writes the experts of a run out as a library file (experts/library_file.h): the matrices that some.init and
-// some.library_seed define. A run with that file computes the same, within rounding if the experts are transforms.
+// Writes the experts of a run to a library file (experts/library_file.h): the matrices that some.init and
+// some.library_seed define. A run that uses this file gives the same results, within rounding if the experts are
+// Hadamard transforms.
 #pragma once
 
 #include <string>

@@ -190,7 +190,7 @@ std::vector<float> make_adapter(int theirs, int ours, std::uint64_t seed) {
   return adapter;
 }
 
-// out[rows, cols] = a[rows, inner] * b[inner, cols], with a separate sum for each row.
+// out[rows, cols] = a[rows, inner] * b[inner, cols], with a separate sum per row.
 void multiply(const float* a, const float* b, int rows, int inner, int cols, float* out) {
   std::vector<double> sum(static_cast<std::size_t>(cols));
   for (int r = 0; r < rows; ++r) {

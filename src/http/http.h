@@ -38,7 +38,7 @@ struct Response {
   SharedText body;
   std::string etag;     // identifies the inputs of the body; a request that has it receives no body
   std::string policy;   // content security policy; empty: nothing may be loaded
-  int retry_after = 0;  // seconds after which a refused client may try again; 0: not stated (1 for status 429)
+  int retry_after = 0;  // seconds after which a rejected client may retry; 0: not stated (1 for status 429)
   std::vector<std::pair<std::string, std::string>> fields = {};  // more header fields
 };
 Response text_response(int status, const std::string& words);
@@ -47,7 +47,7 @@ Response text_response(int status, const std::string& words);
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Returns false if the reader disconnected or was dropped for being too slow; nothing more reaches it.
+  // Returns false if the reader disconnected or was dropped for being too slow; later data is discarded.
   virtual bool send(const SharedText& bytes) = 0;
   virtual void finish() = 0;  // closes after pending data was sent
   virtual bool is_open() const = 0;
@@ -61,7 +61,7 @@ class Answer {
   void respond(Response response) const;
   // Begins a streamed response; null if the request was answered before.
   std::shared_ptr<Stream> stream(const std::string& type) const;
-  // False if the client is known to have disconnected. Noticed before a response is sent only with
+  // False if the client is known to have disconnected. Detected before a response is sent only with
   // ServerSettings::notice_leaving.
   bool is_open() const;
 
@@ -83,17 +83,17 @@ struct ServerSettings {
   std::string host = "127.0.0.1";
   int port = 0;       // 0: any free port
   std::string token;  // access token in the address; empty: none required
-  // Without a token only host names of this machine are accepted, unless the handler itself checks who asks.
+  // Without a token only host names of this machine are accepted, unless the handler authenticates clients itself.
   bool any_host = false;
   bool removes = false;         // DELETE is passed to the handler
-  bool notice_leaving = false;  // a client that disconnects, even half, while it waits for its response is dropped
+  bool notice_leaving = false;  // drops a client that disconnects, even half, while it waits for its response
   std::size_t max_connections = 600;
   std::size_t max_connections_per_address = 500;
   std::size_t header_bytes = 8 << 10, body_bytes = 64 << 10;
   std::size_t max_pending_bytes = 1 << 20;  // limit of unsent data of a stream with a slow reader
   std::chrono::milliseconds read_time{20000}, write_time{20000};
   double requests_per_second = 200, request_burst = 2000;  // rate limit per address (token bucket)
-  // Makes the response to a request that the server itself refuses; empty: text_response.
+  // Builds the response to a request that the server itself rejects; empty: text_response.
   std::function<Response(int status, const std::string& words)> refusal;
 };
 
@@ -119,7 +119,7 @@ class Server {
   Server& operator=(const Server&) = delete;
   int port() const;
   std::size_t connections() const;
-  // Number of requests whose response is awaited or not completely sent.
+  // Returns the number of requests not completely answered.
   std::size_t unanswered() const;
   // Stops listening. Open connections stay, and their requests are still passed to the handler.
   void refuse_connections();

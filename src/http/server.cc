@@ -182,7 +182,7 @@ class Session : public std::enable_shared_from_this<Session> {
 
   const std::string& address() const { return address_; }
   Core& server() { return *server_; }
-  // True while no request is being answered: the connection may be closed for another one.
+  // True if no request is in progress, so that the connection may be closed for another one.
   bool idle() const { return idle_; }
   Clock::time_point last_used() const { return last_used_; }
 
@@ -331,8 +331,8 @@ class Session : public std::enable_shared_from_this<Session> {
     if (counted_) server_->count_unanswered(counted_ = false);
   }
 
-  // Drops a client that disconnects while it waits for a response. Nothing is consumed: a next request that arrives
-  // early stays where it is, and ends the watch.
+  // Drops a client that disconnects while it waits for a response. Reads nothing: an early next request stays in the
+  // buffer and ends the watch.
   void notice_leaving() {
     if (watched_) return;
     watched_ = true;
@@ -405,8 +405,8 @@ class Session : public std::enable_shared_from_this<Session> {
   bool delivered_all_ = false;
   std::deque<SharedText> queue_;  // queue of data to write; the first entry is being written
   bool streaming_ = false, ends_ = false;
-  bool waits_ = false, watched_ = false;  // waits for a response; a watch for its leaving is pending
-  bool counted_ = false;                  // among the unanswered
+  bool waits_ = false, watched_ = false;  // waiting for a response; a watch for a disconnect is pending
+  bool counted_ = false;                  // true while counted as unanswered
   std::array<char, 4096> ignored_{};
 };
 
@@ -519,10 +519,10 @@ void Core::take(tcp::socket socket) {
   session->read();
 }
 
-// Makes room for a connection of this address; returns false if there is none. At the limit of an address, one of its
-// own idle connections is closed; at that of the server, an idle one of the address with the most connections, which
-// must have more than this one. So nobody is locked out by the idle connections of others, or of another program on the
-// same machine.
+// Makes room for a connection of this address; returns false if that is impossible. At the limit of an address, one of
+// its own idle connections is closed; at the limit of the server, an idle one of the address with the most connections,
+// which must have more than this one. So idle connections of others, or of another program on the same machine, cannot
+// lock anyone out.
 bool Core::make_room(const std::string& address) {
   const auto count_of = [&](const std::string& of) {
     const auto found = of_address_.find(of);

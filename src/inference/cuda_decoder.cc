@@ -21,11 +21,11 @@ namespace {
 
 using namespace decoding;  // NOLINT(google-build-using-namespace)
 
-constexpr int few_rows = 32;             // rows up to which clusters share rows (cuda/few_rows.cuh)
-constexpr std::int64_t max_rows = 4096;  // rows of a launch; more are read in pieces
+constexpr int few_rows = 32;             // maximum rows for cluster kernels (cuda/few_rows.cuh)
+constexpr std::int64_t max_rows = 4096;  // maximum rows per launch; longer prompts are read in pieces
 constexpr int in_flight = 4, ring_size = 8;
 
-// Memory of the host that the device can read and write.
+// Pinned host memory that the device can read and write.
 class Pinned {
  public:
   Pinned(const Device& device, std::size_t bytes) : data_(cuda::allocate_pinned(device, bytes)), size_(bytes) {
@@ -49,7 +49,7 @@ struct LayerPointers {
   const bf16 *qkv, *out, *up, *down;
   const float *qkv_bias, *out_bias, *up_bias, *down_bias;
   const float *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias, *taps;
-  // With experts.
+  // Only for models with experts.
   Routes routes;
   Modulations modulations;
 };
@@ -59,7 +59,7 @@ const bf16* halves(const Param& param) { return static_cast<const bf16*>(param.c
 
 int hidden_units(const ModelConfig& config) { return config.ffn == Ffn::dense ? config.dense_hidden() : config.d_ffn; }
 
-// The n-th array of a step's numbers, which are uploaded together.
+// The n-th array of the numbers of a step, which are uploaded together.
 enum class Array : std::uint8_t { tokens, slots, positions, numbers, targets, logprobs, rings, row_of };
 constexpr std::int64_t arrays = 8;
 
@@ -195,11 +195,11 @@ class CudaDecoder : public Decoder {
  private:
   struct Slot {
     bool penalizes = false, remembers = false;
-    TokenId last = 0;  // drawn, as far as it was gathered
+    TokenId last = 0;  // sampled tokens that were collected so far
     SlotSampling sampling{};
     std::vector<LogitBias> biases;
   };
-  // Rows of a step whose results are in one place of the ring.
+  // Output rows of a step whose results are in one place of the ring.
   struct Piece {
     int ring;
     std::size_t begin, end;  // of `wanted`
@@ -207,7 +207,7 @@ class CudaDecoder : public Decoder {
   };
   struct Flight {
     std::vector<WantedRow> wanted;
-    std::vector<std::int32_t> slots;  // of wanted rows
+    std::vector<std::int32_t> slots;  // number of output rows
     std::vector<Piece> pieces;
     DecodeResult result;
   };
@@ -238,7 +238,7 @@ class CudaDecoder : public Decoder {
   std::int32_t* array(Array which, std::int64_t rows) const {
     return numbers_.data<std::int32_t>() + static_cast<std::int64_t>(which) * rows;
   }
-  // Launches a step of `rows` rows, of which `wanted` are; whole: the wanted ones are the rows.
+  // Launches a step with `rows` rows, `wanted` of which have an output; whole: every row has one.
   void launch_step(std::int64_t rows, std::int64_t wanted, bool few, bool whole);
   void launch_few(std::int64_t rows);
   void launch_many(std::int64_t rows, std::int64_t wanted, bool whole);
@@ -261,7 +261,7 @@ class CudaDecoder : public Decoder {
   const bf16* head_weight_ = nullptr;
   Tensor numbers_, last_drawn_, sampling_, biases_, counts_, places_;
   std::int64_t biases_each_ = 0;
-  bool changed_ = false;  // the sampling options of slots
+  bool changed_ = false;  // sampling options per slot
   Pinned results_;
   std::vector<std::unique_ptr<cuda::Event>> events_, staged_;
   std::vector<std::unique_ptr<Pinned>> staging_ = std::vector<std::unique_ptr<Pinned>>(ring_size);
@@ -269,7 +269,7 @@ class CudaDecoder : public Decoder {
   int ring_ = 0;
   std::deque<Flight> flights_;
   std::map<std::int64_t, cuda::Graph> graphs_;  // by rows
-  DecodeBatch recorded_;  // the last step, if the next one can follow it without new numbers; empty otherwise
+  DecodeBatch recorded_;  // the last step, if the next one can follow without new uploads; otherwise empty
   std::int64_t recorded_class_ = 0;
   // Intermediate results, [rows, ...].
   Tensor x1_, x2_, queries_, mixed_, sums_, hidden_, partial1_, partial2_, logits_;
@@ -338,7 +338,7 @@ void CudaDecoder::make_buffers(std::int64_t rows, std::int64_t wanted) {
     grow(partial1_, rows * config.heads * d, DType::f32);
     grow(partial2_, rows * ((hidden + hidden_part - 1) / hidden_part) * d, DType::f32);
   }
-  // Rows of one slot need them for few rows, too.
+  // Few-row kernels need these for the rows of one slot, too.
   grow(queries_, rows * d, DType::bf16);
   grow(mixed_, rows * d, DType::bf16);
   grow(sums_, rows * d, DType::bf16);
@@ -430,7 +430,7 @@ bool CudaDecoder::continues(const DecodeBatch& batch) const {
 }
 
 void CudaDecoder::add_piece(Flight& flight, std::size_t begin, std::size_t end) {
-  // The place in the ring may still have results of a step long ago.
+  // The ring entry may still hold results of an earlier step.
   for (Flight& other : flights_) {
     for (Piece& piece : other.pieces)
       if (piece.ring == ring_) gather(other, piece);
@@ -472,7 +472,7 @@ void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t 
   const bool distinct = std::adjacent_find(seen.begin(), seen.end()) == seen.end();
   bool draws = wanted == count && begin == 0 && end == batch.rows();
   for (std::size_t i = piece.begin; i < piece.end; ++i) draws = draws && batch.wanted[i].kind == WantedRow::Kind::draw;
-  // Sizes of graphs: 1, 2, 4, 8, 16, 32, then multiples of 64.
+  // Batch sizes of the graphs: 1, 2, 4, 8, 16, 32, then multiples of 64.
   std::int64_t rows = 1;
   while (rows < count && rows < few_rows) rows *= 2;
   if (count > few_rows) rows = (count + 63) / 64 * 64;
@@ -494,7 +494,7 @@ void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t 
     set(Array::targets, i, want.target);
     set(Array::logprobs, i, want.logprobs);
     set(Array::rings, i, piece.ring);
-    // Padding points at a row that is none.
+    // Padding rows refer to no slot.
     set(Array::row_of, i,
         i < wanted ? want.row - static_cast<std::int32_t>(begin) : static_cast<std::int32_t>(rows) - 1);
   }
@@ -575,7 +575,7 @@ void CudaDecoder::launch_few(std::int64_t rows) {
   launch(state, HeadStep{in, head_weight_, head_bias_, config.vocab, logits_.data<float>()});
 }
 
-// The norm after a layer's feed-forward block.
+// Launches the norm after a layer's feed-forward block.
 void CudaDecoder::follow_block(RowInput& in, std::size_t layer, int parts) const {
   in.partial = partial2_.data<float>();
   in.parts = parts;
@@ -590,7 +590,7 @@ void CudaDecoder::launch_many(std::int64_t rows, std::int64_t wanted, bool whole
   const ModelConfig& config = model_.config();
   const int d = config.d_model, count = static_cast<int>(rows), hidden = hidden_units(config);
   const std::int32_t *row_slots = array(Array::slots, rows), *row_positions = array(Array::positions, rows);
-  // x1: what the attention reads; x2: what the feed-forward block reads.
+  // x1: input of attention; x2: input of the feed-forward block.
   RowEmbedding embedding{array(Array::tokens, rows),
                          row_positions,
                          table_,
@@ -679,7 +679,7 @@ void CudaDecoder::launch_many(std::int64_t rows, std::int64_t wanted, bool whole
   launch(state, head);
 }
 
-// The modulated hidden layer of rows; up: the product before it.
+// Computes the modulated hidden layer of the rows; up: the product before modulation.
 void CudaDecoder::launch_modulated(Product up, std::size_t layer, std::int64_t rows) {
   CudaState& state = device_.cuda();
   const LayerPointers& own = layers_[layer];

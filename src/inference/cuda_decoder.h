@@ -1,7 +1,7 @@
-// A decoder for GPUs of the Hopper generation: fused kernels for a step (cuda/steps.h), recorded as CUDA graphs, with
-// sampling on the device. Several steps may be in flight. A sequence's tokens are the same alone and in any batch, and
-// however its prompt is divided (cuda/steps.h); steps with a memory, reported routes or hidden states are computed by
-// Model::decode on the same cache.
+// A decoder for Hopper GPUs: fused kernels for a step (cuda/steps.h), recorded as CUDA graphs, with sampling on the
+// device. Several steps may be in flight. A sequence has the same tokens alone and in any batch, and for any division
+// of its prompt (cuda/steps.h). Steps with a memory, reported routing or hidden states are computed by Model::decode on
+// the same cache.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace some {
 
-// Null if the device or the form of the model has no such kernels.
+// Returns null if the device or the model is not supported by these kernels.
 std::unique_ptr<Decoder> make_cuda_decoder(Model& model, const DecoderOptions& options);
 
 }  // namespace some

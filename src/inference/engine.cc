@@ -12,7 +12,7 @@
 namespace some {
 namespace {
 
-// Scored rows need a whole row of logits each.
+// Maximum number of scored rows per step, because each has a whole row of logits.
 constexpr std::int64_t max_scored_rows = 256;
 
 }  // namespace
@@ -53,15 +53,15 @@ struct Engine::Sequence {
   explicit Sequence(TextStream stream) : text(std::move(stream)) {}
   SequenceId id = 0;
   SequenceRequest request;
-  std::vector<TokenId> tokens;  // prompt and new ones
+  std::vector<TokenId> tokens;  // prompt and new tokens
   TextStream text;
   std::int32_t slot = -1;
   std::uint64_t joined = 0;
-  // The rows that are submitted. `target`: the next token to predict. The slot's cache has the tokens begin to begin +
-  // filled; `read` tokens have ever been in it.
+  // The rows submitted next. `target`: the next token to predict. The slot's cache holds the tokens begin to begin +
+  // filled; `read` tokens have been in it so far.
   std::size_t target = 0, begin = 0, filled = 0, read = 0;
-  std::size_t in_flight = 0;  // draws that are not collected
-  std::size_t unscored = 0;   // rows of the prompt that are not collected
+  std::size_t in_flight = 0;  // submitted draws not yet collected
+  std::size_t unscored = 0;   // submitted prompt rows not yet collected
   bool finished = false;
   std::vector<PromptToken> scores;
   std::optional<PromptToken> eos;
@@ -69,7 +69,7 @@ struct Engine::Sequence {
   std::vector<TokenRoutes> routes;
 
   std::size_t prompt() const { return request.prompt.size(); }
-  // The last token that is ever predicted comes before this one.
+  // End of the tokens to predict.
   std::size_t end(std::int64_t capacity) const {
     if (request.embed) return prompt() + 1;
     std::size_t end = prompt() + static_cast<std::size_t>(request.max_tokens);
@@ -85,7 +85,7 @@ struct Engine::Flight {
     std::size_t index;  // of the row's token, or of the wanted row's target
   };
   std::vector<Row> wanted;
-  std::vector<Row> routed;         // every row, if routes are reported
+  std::vector<Row> routed;         // of every row, if routing is reported
   std::vector<WantedRow> request;  // of the batch
   std::vector<std::uint8_t> again;
 };
@@ -132,7 +132,7 @@ SequenceId Engine::add(SequenceRequest request) {
               "the prompt has {} tokens, but the model reads at most model.seq_len = {}: shorten it", length,
               capacity_);
   auto sequence = std::make_shared<Sequence>(TextStream(tokenizer_, request.stop));
-  // Padding is never generated.
+  // Padding tokens are never generated.
   request.sampling.logit_bias.emplace_back(tokenizer_.pad_id(), -INFINITY);
   if (!request.stop_at_eos) request.sampling.logit_bias.emplace_back(tokenizer_.eos_id(), -INFINITY);
   sequence->tokens = request.prompt;
@@ -233,7 +233,7 @@ bool Engine::apply_cancels() {
   return !found.empty();
 }
 
-// Sequences that wait take free slots, in the order of their arrival.
+// Assigns free slots to waiting sequences, in order of arrival.
 void Engine::admit() {
   for (std::size_t slot = 0; slot < active_.size(); ++slot) {
     if (active_[slot]) continue;
@@ -260,7 +260,7 @@ void Engine::admit() {
   }
 }
 
-// Adds up to `most` rows of a sequence. Returns how many.
+// Adds at most `most` rows of a sequence to the step. Returns the number added.
 std::int64_t Engine::add_rows(const std::shared_ptr<Sequence>& sequence, std::int64_t most, DecodeBatch& batch,
                               Flight& flight) {
   Sequence& own = *sequence;
@@ -270,9 +270,9 @@ std::int64_t Engine::add_rows(const std::shared_ptr<Sequence>& sequence, std::in
     const std::size_t begin = sequence_begin(own.target, capacity_), known = own.tokens.size();
     const bool moves = begin != own.begin;
     const std::size_t at = moves ? begin : own.begin + own.filled;
-    // The token of a row is known, or it is the last one drawn.
+    // The token of a row is known, or it is the last one sampled.
     if (at >= known && (at != known + own.in_flight - 1 || own.in_flight == 0)) break;
-    // A step has each position of a slot once: the rows of another window come with the next step.
+    // A step may contain each position of a slot once, so rows of the next window are submitted with the next step.
     if (moves && (own.in_flight > 1 || rows > 0)) break;
     if (moves) {
       own.begin = begin;
@@ -303,7 +303,7 @@ std::int64_t Engine::add_rows(const std::shared_ptr<Sequence>& sequence, std::in
     ++own.target;
     if (want.kind == WantedRow::Kind::draw) {
       ++own.in_flight;
-      break;  // the next row needs the token that this one draws
+      break;  // the next row requires the token sampled by this one
     }
     if (++scored == max_scored_rows) break;
   }
@@ -313,8 +313,7 @@ std::int64_t Engine::add_rows(const std::shared_ptr<Sequence>& sequence, std::in
 bool Engine::plan(DecodeBatch& batch, Flight& flight) {
   batch.routes =
       std::any_of(active_.begin(), active_.end(), [](const auto& one) { return one && one->request.routes; });
-  // Prompts share the rows of prompt_chunk in the order in which they joined; sequences that only need one row always
-  // have it.
+  // Prompts share the rows of prompt_chunk in order of arrival; sequences that need only one row always receive it.
   std::vector<std::int64_t> most(active_.size(), 0);
   std::vector<std::size_t> reading;
   for (std::size_t slot = 0; slot < active_.size(); ++slot) {
@@ -428,7 +427,7 @@ bool Engine::step() {
   const auto begun = std::chrono::steady_clock::now();
   bool worked = apply_cancels();
   admit();
-  // A prompt of one token that is only scored has nothing to score.
+  // A one-token prompt that is only scored has nothing to predict.
   for (const auto& one : std::vector(active_)) {
     if (!one || one->target < one->end(capacity_) || one->in_flight > 0 || one->unscored > 0) continue;
     if (one->request.on_prompt && one->request.prompt_logprobs >= 0) one->request.on_prompt(one->scores);

@@ -1,9 +1,9 @@
-// The engine of generation: continuous batching over the slots of a decoder (inference/decoder.h). Sequences join when
-// a slot is free and leave when they end; each step reads a chunk of the prompts that are not read yet and generates
-// one token for every other sequence. A sequence's tokens do not depend on which others are in the batch.
+// Generates with continuous batching over the slots of a decoder (inference/decoder.h). Sequences start when a slot is
+// free and free it when they end; each step reads a chunk of the unread prompts and generates one token for every other
+// sequence. A sequence's tokens do not depend on the rest of the batch.
 //
-// step() is called by one thread, with all callbacks on it. add(), cancel(), statistics() and wait() may be called by
-// any thread at any time, except from within a callback: there, only add() and cancel().
+// One thread calls step() and receives all callbacks. Any thread may call add(), cancel(), statistics() and wait() at
+// any time; within a callback only add() and cancel() are allowed.
 #pragma once
 
 #include <chrono>
@@ -28,21 +28,21 @@
 namespace some {
 
 struct EngineOptions {
-  std::int64_t max_sequences = 16;   // sequences generated at the same time; reduced to what cache_bytes allows
-  std::int64_t max_waiting = 65536;  // sequences that wait for a slot; add() throws server_busy beyond
-  // Rows of prompts per step, over all sequences; 0: whole prompts; -1: Decoder::prompt_rows().
+  std::int64_t max_sequences = 16;   // maximum number of concurrent sequences; reduced to what cache_bytes allows
+  std::int64_t max_waiting = 65536;  // maximum number of waiting sequences; beyond it, add() throws server_busy
+  // Prompt rows per step, over all sequences; 0: whole prompts; -1: Decoder::prompt_rows().
   std::int64_t prompt_chunk = -1;
-  double cache_bytes = 0;  // most memory for keys and values; 0: the machine's, on the CPU
+  double cache_bytes = 0;  // maximum memory for keys and values; 0: the machine's memory, on the CPU
   // Settings shared by all sequences: DecoderOptions without slots and capacity.
   DecoderOptions decoder;
   std::function<std::unique_ptr<Decoder>(Model&, const DecoderOptions&)> make_decoder = some::make_decoder;
 };
 
 enum class FinishReason : std::uint8_t {
-  eos,        // the end-of-text token
+  eos,        // end-of-text token
   stop,       // a stop string or stop token
   length,     // max_tokens
-  context,    // the context is full, and the sequence does not slide
+  context,    // the context is full, and sliding is off
   cancelled,  // cancel()
   failed,     // FinishedSequence::error
 };
@@ -50,9 +50,9 @@ const char* name_of(FinishReason reason);
 
 using SequenceId = std::uint64_t;
 
-// The experts of one token, [layers, top_k] best first, as it was read.
+// The experts of one token when it was read, [layers, top_k], best first.
 struct TokenRoutes {
-  std::int64_t index = 0;  // of the token in prompt and new tokens
+  std::int64_t index = 0;  // index of the token in prompt and new tokens
   TokenId token = 0;
   int top_k = 0;
   std::vector<std::int32_t> experts;
@@ -63,11 +63,11 @@ struct TokenEvent {
   SequenceId id = 0;
   TokenId token = 0;
   std::int64_t number = 0;  // among the new tokens
-  // The text that became certain with this token: whole UTF-8 characters, without what may be the beginning of a stop
-  // string. All pieces together, with FinishedSequence::rest, are the text.
+  // The text completed by this token: whole UTF-8 characters, without a possible beginning of a stop string. All
+  // pieces, followed by FinishedSequence::rest, are the text.
   std::string text;
   double logprob = 0;             // if SequenceRequest::logprobs >= 0
-  std::vector<TokenLogprob> top;  // the most likely tokens at this place
+  std::vector<TokenLogprob> top;  // the most likely tokens at this position
   double memory_share = 0;        // if SequenceRequest::sources > 0
   std::vector<SlotContribution> sources;
   std::vector<ContextContribution> contexts;  // of a memory with contexts
@@ -75,7 +75,7 @@ struct TokenEvent {
 };
 
 struct PromptToken {
-  double logprob = 0;  // of this token, given those before it; the first token has none (0)
+  double logprob = 0;  // of this token given those before it; 0 for the first token
   std::vector<TokenLogprob> top;
   double memory_share = 0;
   std::vector<SlotContribution> sources;
@@ -86,8 +86,8 @@ struct FinishedSequence {
   SequenceId id = 0;
   FinishReason reason = FinishReason::eos;
   std::vector<TokenId> tokens;  // the new tokens, without EOS
-  std::string text;             // of the new tokens, without the stop string
-  std::string rest;             // the part of it that no TokenEvent has reported
+  std::string text;             // text of the new tokens, without the stop string
+  std::string rest;             // the part of it not yet reported by a TokenEvent
   std::string stop;             // the stop string that was found
   std::int64_t prompt_tokens = 0;
   // Log probability of the end-of-text token, if the text ended with it and logprobs >= 0.
@@ -104,20 +104,20 @@ struct SequenceRequest {
   bool stop_at_eos = true;        // false: EOS is never drawn
   std::vector<std::string> stop;  // the text ends before the first of these strings
   std::vector<TokenId> stop_tokens;
-  // Continues beyond seq_len with a sliding context, in the same way as evaluation reads long documents: when a
-  // sequence is full, its first half is dropped and the rest is read again. false: the text ends there.
+  // Continues beyond seq_len with a sliding context, in the same way as evaluation reads long documents: when the
+  // context is full, its first half is dropped and the rest is read again. false: the text ends there.
   bool slide = true;
-  int logprobs = -1;         // -1: none; 0: of each new token; n: also the n most likely at its place
+  int logprobs = -1;         // -1: none; 0: of each new token; n: also of the n most likely ones
   int prompt_logprobs = -1;  // the same for the tokens of the prompt, which is then read from its beginning
-  bool routes = false;       // the experts of each token
+  bool routes = false;       // report the experts of each token
   bool embed = false;        // the mean of the last hidden states over the prompt; max_tokens must be 0
-  // A memory that is mixed into every prediction. It reads the prompt first, which determines its mixture weights. It
-  // must not change while the sequence is active.
+  // A memory that is mixed into every prediction. The prompt is read first and determines the mixture weights. The
+  // memory must not change while the sequence is active.
   Memory* memory = nullptr;
-  int sources = 0;  // with a memory: at most so many slots that contributed to each new token
+  int sources = 0;  // with a memory: maximum number of slots to report per new token
 
   std::function<void(const TokenEvent&)> on_token;
-  // Once, when the whole prompt is read and prompt_logprobs >= 0; [i] belongs to prompt[i].
+  // Called once, after the whole prompt is read, if prompt_logprobs >= 0; [i] belongs to prompt[i].
   std::function<void(const std::vector<PromptToken>&)> on_prompt;
   std::function<void(const FinishedSequence&)> on_finish;  // the last call for this sequence
 };
@@ -135,23 +135,24 @@ struct EngineStatistics {
 
 class Engine {
  public:
-  // The model must be used by nobody else during step().
+  // Nothing else may use the model during step().
   Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Queues a sequence. bad_input if the request is impossible; Code::server_busy if max_waiting sequences wait.
+  // Queues a sequence. Throws bad_input if the request is impossible, and Code::server_busy if max_waiting sequences
+  // are waiting.
   SequenceId add(SequenceRequest request);
   void cancel(SequenceId id);  // it finishes at the next step; unknown and finished ids are ignored
-  // One iteration. Returns false if there was nothing to do. Errors of one sequence end that sequence; others are
-  // thrown, and then the engine must not be used any more.
+  // Runs one iteration. Returns false if there was nothing to do. An error of one sequence ends only that sequence;
+  // other errors are thrown, after which the engine must not be used.
   bool step();
   void run();  // steps until every sequence has finished
   bool idle() const;
-  // Waits until there is something to do, at most this long.
+  // Waits until there is work, at most this long.
   void wait(std::chrono::milliseconds longest) const;
-  // The store of a memory that no active sequence uses has changed.
+  // Must be called after the store of a memory has changed; no active sequence may use it.
   void memory_changed(const Memory& memory);
   EngineStatistics statistics() const;
   Decoder& decoder() { return *decoder_; }
@@ -175,10 +176,10 @@ class Engine {
   std::int64_t capacity_ = 0;
   std::unique_ptr<Decoder> decoder_;
   std::vector<std::shared_ptr<Sequence>> active_;  // by slot; null: free
-  std::deque<Flight> flights_;                     // submitted, not collected
-  std::uint64_t joined_ = 0;                       // sequences that ever took a slot
+  std::deque<Flight> flights_;                     // submitted steps, not yet collected
+  std::uint64_t joined_ = 0;                       // sequences that have occupied a slot so far
 
-  mutable std::mutex mutex_;  // protects what follows
+  mutable std::mutex mutex_;  // protects the members below
   mutable std::condition_variable changed_;
   std::deque<std::shared_ptr<Sequence>> waiting_;
   std::vector<SequenceId> cancels_;

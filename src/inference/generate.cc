@@ -19,14 +19,14 @@ EngineOptions engine_options(const GenerateOptions& options, std::size_t prompts
   out.decoder.adapt_rules = options.adapt_rules;
   out.decoder.adapt_step = options.adapt_step;
   if (options.adapt_window > 0) {
-    // The updates of keys depend on the order of the rows: all texts are read together, each prompt at once.
+    // Key updates depend on the order of the rows, so all texts are read together, each prompt at once.
     out.max_sequences = std::max<std::int64_t>(1, count);
     out.prompt_chunk = 0;
   }
   return out;
 }
 
-// The text of the prompt and its continuation, which tokenizers decode together.
+// The text of prompt and continuation, decoded together.
 std::string whole_text(const Tokenizer& tokenizer, const Generated& one, const FinishedSequence& end) {
   std::vector<TokenId> all = one.prompt;
   all.insert(all.end(), one.tokens.begin(), one.tokens.end());

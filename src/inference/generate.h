@@ -1,4 +1,4 @@
-// Generates continuations of prompts with the engine (inference/engine.h), all of them before it returns.
+// Generates continuations of prompts with the engine (inference/engine.h); returns when all are finished.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace some {
 
-struct GenerateOptions : SamplingOptions {  // `stream` is set for each prompt: `first` + its index
-  std::size_t first = 0;                    // index of the first prompt, if the prompts are split over several calls
+struct GenerateOptions : SamplingOptions {  // `stream` of each prompt is set to `first` + its index
+  std::size_t first = 0;                    // index of the first prompt, if prompts are split over several calls
   std::int64_t max_tokens = 200;
   bool stop_at_eos = true;
-  std::vector<std::string> stop_strings;  // a text ends before the first of them
+  std::vector<std::string> stop_strings;  // stop strings: a text ends before the first one
   bool slide = true;                      // SequenceRequest::slide
   std::function<bool()> stop;             // called after every step; true ends all texts
   double router_temperature = 0;          // 0: eval_temp
@@ -30,7 +30,7 @@ struct GenerateOptions : SamplingOptions {  // `stream` is set for each prompt: 
   std::string adapt_rules;      // any subset of "alpha,beta,delta"; empty: the rules of training
   std::int64_t adapt_step = 0;  // number of updates so far, including those of training
   bool routes = false;          // TokenEvent has the experts of each token read
-  // A memory that is mixed into every prediction. It reads each prompt first, which determines its mixture weight.
+  // A memory that is mixed into every prediction. It reads each prompt first, which determines the mixture weights.
   Memory* memory = nullptr;
 };
 

@@ -77,12 +77,12 @@ class HostDecoder : public ModelDecoder {
     SamplingOptions sampling;
     TokenCounts counts;
     const Memory* memory = nullptr;
-    TokenId last = 0;             // drawn
+    TokenId last = 0;             // sampled
     std::vector<TokenId> tokens;  // by position; only with a memory
   };
   struct Remembered {
     std::vector<std::vector<double>> mixture;  // by slot
-    std::vector<ContextMixture> contexts;      // also
+    std::vector<ContextMixture> contexts;      // by slot as well
     std::optional<MemoryPredictions> predictions;
   };
   // Rows of one call of the model, as indices into the batch.
@@ -102,7 +102,7 @@ class HostDecoder : public ModelDecoder {
   std::int64_t capacity_;
   Model::Cache cache_;
   StepSettings settings_;
-  RowProducts products_;  // so that a row's result never depends on the other rows of the batch
+  RowProducts products_;  // constant, so that a row's result never depends on the other rows of the batch
   std::optional<KeyLearner> learner_;
   std::int64_t seen_ = 0;  // rows since the last key update
   std::vector<Sequence> sequences_;
@@ -123,7 +123,7 @@ void HostDecoder::keep_half_weights() {
 }
 
 DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
-  // If keys learn, a text depends on the others anyway.
+  // If keys learn, a text depends on the other texts anyway.
   std::optional<RowProductsScope> scope;
   if (!learner_ || options_.half_weights) scope.emplace(model_.context(), products_);
   DecodeResult result;
@@ -135,9 +135,9 @@ DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
     result.experts.assign(entries, 0);
     result.gates.assign(entries, 0);
   }
-  // Reread rows are in a pass of their own if keys learn, because keys do not learn from them; their slots' other rows
-  // come after them. The key/value cache stays valid across key updates: it holds attention keys and values, which do
-  // not depend on expert keys.
+  // If keys learn, rows that are read again are in a pass of their own, because keys do not learn from them; the other
+  // rows of their slots follow. The key/value cache stays valid across key updates: it holds attention keys and values,
+  // which do not depend on expert keys.
   for (const bool reread : {true, false}) {
     if (!learner_ && !reread) continue;
     Part part;
@@ -220,7 +220,7 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
     const auto begin = std::max<std::ptrdiff_t>(0, end - longest_context);
     return std::vector<std::int32_t>(tokens.begin() + begin, tokens.begin() + end);
   };
-  // Each memory mixes its rows.
+  // Each memory mixes into its own rows.
   std::vector<std::vector<std::size_t>> rows_of;
   std::vector<const Memory*> mixed;
   for (std::size_t n = 0; n < count; ++n) {
@@ -239,7 +239,7 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
   };
   for (std::size_t m = 0; m < mixed.size(); ++m) {
     MemoryPredictions& predictions = *memories_.at(mixed[m]).predictions;
-    // A search of partitions sums in pieces whose size depends on the number of rows.
+    // Searches over partitions add in chunks whose size depends on the number of rows.
     if (rows_of[m].size() == count && !searches_some_partitions(mixed[m]->store, mixed[m]->settings)) {
       std::vector<std::int32_t> texts;
       std::vector<std::vector<std::int32_t>> contexts;

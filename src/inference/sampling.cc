@@ -12,7 +12,7 @@
 namespace some {
 namespace {
 
-// The first `count` tokens of `order` by rank; the rest is in any order.
+// Returns the first `count` tokens by rank; the rest of `order` is in any order.
 struct Ranking {
   std::span<const double> logits;
   std::vector<TokenId> order;
@@ -36,7 +36,7 @@ TokenId most_likely(std::span<const double> logits) {
   return static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// Step 5: returns the index of the weight.
+// Step 5: returns the index of the chosen weight.
 std::size_t invert(std::span<const double> weights, double sum, double uniform) {
   double at = uniform * sum;
   std::size_t last = 0;

@@ -43,7 +43,7 @@ struct SamplingOptions {
   std::vector<std::pair<TokenId, double>> logit_bias = {};
 
   bool penalizes() const { return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0; }
-  // True if step 5 goes through the tokens by rank.
+  // True if step 5 processes the tokens by rank.
   bool ranks(int vocab) const { return (top_k > 0 && top_k < vocab) || top_p < 1; }
   bool operator==(const SamplingOptions&) const = default;
 };
@@ -53,7 +53,7 @@ void check(const SamplingOptions& options);  // bad_input (Code::option_invalid)
 // Returns u of step 5.
 double sampling_uniform(const SamplingOptions& options, std::uint64_t number);
 
-// The tokens of a sequence, as the penalties need them.
+// The tokens of a sequence, as required by the penalties.
 class TokenCounts {
  public:
   TokenCounts() = default;
@@ -62,16 +62,16 @@ class TokenCounts {
   bool empty() const { return counts_.empty(); }
   bool seen(TokenId token) const { return counts_[static_cast<std::size_t>(token)] != 0; }
   std::uint32_t generated(TokenId token) const { return counts_[static_cast<std::size_t>(token)] >> 1; }
-  // Per token: 2 * occurrences among the new tokens + (1 if the prompt has it).
+  // Per token: 2 * number of occurrences among the new tokens + (1 if it is in the prompt).
   std::span<const std::uint32_t> packed() const { return counts_; }
 
  private:
   std::vector<std::uint32_t> counts_;
 };
 
-// Steps 1 and 2, in place. `counts` may be empty if the options have no penalty.
+// Applies steps 1 and 2 in place. `counts` may be empty if the options have no penalty.
 void adjust_logits(std::span<double> logits, const SamplingOptions& options, const TokenCounts& counts);
-// Steps 3 to 5, of adjusted logits.
+// Applies steps 3 to 5 to adjusted logits.
 TokenId choose_token(std::span<const double> logits, const SamplingOptions& options, double uniform);
 
 struct TokenLogprob {
@@ -79,10 +79,10 @@ struct TokenLogprob {
   double logprob = 0;
   bool operator==(const TokenLogprob&) const = default;
 };
-// Log probabilities of the model: log softmax of the logits before step 1, over the whole vocabulary.
+// Returns the model's log probabilities: log softmax of the logits before step 1, over the whole vocabulary.
 struct Logprobs {
   TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  // the n most likely tokens, most likely first, equals by id
+  std::vector<TokenLogprob> top;  // the n most likely tokens, most likely first; ties by id
 };
 Logprobs logprobs_of(std::span<const double> logits, TokenId chosen, int n);
 

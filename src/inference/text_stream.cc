@@ -15,8 +15,8 @@ std::string TextStream::add(TokenId token) {
   if (tokenizer_.kind() == TokenizerKind::whitespace && !first_) text_ += ' ';
   first_ = false;
   text_ += tokenizer_.token_bytes(token);
-  // A stop string can begin in an earlier token. Of several that this token
-  // completes, the one that begins first ends the text.
+  // A stop string can begin in an earlier token. If this token completes several, the one that begins first ends the
+  // text.
   const std::size_t from = before + 1 > longest_ ? before + 1 - longest_ : 0;
   std::size_t cut = std::string::npos;
   for (std::size_t i = 0; i < stop_.size(); ++i) {
@@ -42,8 +42,8 @@ std::size_t TextStream::certain() const {
       break;
     }
   }
-  // At most three bytes of a character can wait for the rest of it. Bytes that no character has are given out as they
-  // are.
+  // At most three bytes of an incomplete character are held back. Bytes that cannot begin a character are passed on
+  // unchanged.
   for (std::size_t back = 1; back <= std::min<std::size_t>(3, end - given_); ++back) {
     const auto byte = static_cast<unsigned char>(text_[end - back]);
     if ((byte & 0xC0) == 0x80) continue;

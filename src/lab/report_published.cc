@@ -152,7 +152,7 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
       table.rows.push_back({"positions per second, padding with them", "–", grouped(timing.slots / timing.seconds)});
     table.rows.push_back(
         {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
-    // The publications mention an A100; the line printed in their logs is printed for any newer GPU as well.
+    // The publications mention an A100, but their logs contain a line that is printed for any newer GPU as well.
     table.rows.push_back(
         {"device", published_number(group.published(), "step_seconds") ? "A100, as reported" : "–", timing.device});
     table.rows.push_back({"working memory, MiB", "–", grouped(timing.memory / 1048576)});

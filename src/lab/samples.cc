@@ -48,7 +48,7 @@ std::string checksum_of(json stored) {
 // Returns the content of samples.json if it was written by this version for this step.
 std::optional<RunSamples> read_samples(const std::string& path, std::optional<std::int64_t> step, const Log& log) {
   const JsonObject stored(parse_json(read_file(path), path), path);
-  // The checksum is verified first: a damaged version or step must not be taken for another one.
+  // Verifies the checksum first: a damaged version or step must not be mistaken for another one.
   if (!stored.has("checksum"))
     log.warning(Code::checksum_missing,
                 "{} was written by an older version without a checksum, so damage cannot be detected", path);

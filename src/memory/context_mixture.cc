@@ -10,9 +10,9 @@
 namespace some {
 namespace {
 
-constexpr double rate_per_share = 5;  // of the share: with what rate weights follow their targets
-// Multiples of the share: the smallest weight, so that a source can come back, and the fixed-share switching rate of
-// the sets.
+constexpr double rate_per_share = 5;  // of the share: exponent-weighted steps towards the targets
+// Multiples of the share: the smallest weight, which lets a source recover, and the fixed-share switching rate of the
+// sets.
 constexpr double floor_per_share = 0.01, set_share_per_share = 0.2;
 constexpr std::size_t count_classes = 5;
 
@@ -75,7 +75,7 @@ double ContextMixture::learn(const MixtureContext& context, std::span<const doub
   for (std::size_t i = 0; i < count; ++i) out += mixed[i] * probabilities[i];
   const auto values = values_of(context);
   std::array<double, sets> answers{};
-  // The first set last: new rows of the others begin with its weights as they are now.
+  // The first set is updated last: new rows of the other sets start from its weights before this target.
   for (std::size_t s = sets_.size(); s-- > 0;) {
     const std::size_t index = make_row(s, values[s]);
     double* own = sets_[s].weights.data() + index * count;

@@ -10,7 +10,7 @@
 namespace some {
 namespace {
 
-// Imaginary entries with counts of 1 to 4, so that discounts are defined before there are real ones.
+// Imaginary entries with counts of 1 to 4 (pseudocounts), so that discounts are defined before real entries exist.
 constexpr std::array<double, 4> assumed{4.0, 1.0, 0.5, 0.35};
 constexpr double largest_unit = 0x1p600, unit_step = 0x1p-600;  // a power of two scales without rounding
 
@@ -64,7 +64,7 @@ ContextStore::ContextStore(const ContextSettings& settings, int vocabulary)
 }
 
 double ContextStore::bytes_per_entry() {
-  // An entry with its place in two indices that are half full, and a node of its own.
+  // Bytes of one entry, with its place in two half-full indices and a node of its own.
   return static_cast<double>(sizeof(ContextEntry) + sizeof(std::int32_t) + sizeof(Node) +
                              4 * sizeof(std::uint64_t) * 2);
 }
@@ -78,7 +78,7 @@ ContextStore::Discounts ContextStore::discounts(int order) const {
           std::clamp(3 - 4 * y * n[3] / n[2], 0.15, 2.8)};
 }
 
-// The mass that the discounts of a context leave to the order below.
+// Returns the probability mass that the discounts of a context leave to the order below.
 double ContextStore::back_off(const Node& node, const Discounts& d) {
   return (d[0] * static_cast<double>(node.distinct[0]) + d[1] * static_cast<double>(node.distinct[1]) +
           d[2] * static_cast<double>(node.distinct[2])) /
@@ -297,8 +297,8 @@ void ContextStore::make_room(std::int64_t wanted) {
   keep_only(kept);
 }
 
-// Removes all other entries, and contexts that are left without any. Indices keep their order. The counts of counts
-// stay: they describe what was read, not what is kept.
+// Removes all other entries, and contexts that have none left. Indices keep their order. The counts of counts stay:
+// they describe what was read, not what is kept.
 void ContextStore::keep_only(const std::vector<char>& kept) {
   std::vector<ContextEntry> entries = std::move(entries_);
   std::vector<Node> nodes = std::move(nodes_);

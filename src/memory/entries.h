@@ -1,4 +1,4 @@
-// The tokens that one slot holds, each with its count and its places (spec 8). Shared by both devices.
+// The tokens of one slot, each with its count and its places (spec 8). Shared by both devices.
 #pragma once
 
 #include <cstdint>

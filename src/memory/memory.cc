@@ -133,7 +133,7 @@ class Partitions {
     for (std::size_t c = 0; parts_ > 1 && c < slots_.d; ++c) centres_[slot / size_ * slots_.d + c] += count * key[c];
   }
 
-  // Returns the least used slot, among the partitions that a key searches, that was not given away before; none if all
+  // Returns the least used slot that was not assigned before, among the partitions that a key searches; none if all
   // were.
   std::optional<std::size_t> used_least(const double* key) {
     std::optional<std::size_t> best;
@@ -144,7 +144,7 @@ class Partitions {
     }
     return best;
   }
-  // Marks a slot as given away. Splits its partition if that is now full.
+  // Marks a slot as assigned. Splits its partition if it is now full.
   void mark_given_away(Threads& threads, std::size_t slot) {
     const std::size_t part = slot / size_;
     ++next_[part];

@@ -11,7 +11,7 @@
 namespace some {
 namespace {
 
-// A memory with contexts has the second name, so that a program that does not know them refuses it.
+// A memory with contexts uses the second format name, so that a program without contexts rejects it.
 constexpr const char *format_name = "some memory 1", *format_with_contexts = "some memory 2";
 constexpr std::size_t max_texts = 1 << 20;
 

@@ -1,6 +1,6 @@
 // Mixes the memory's predictions into the losses concurrently with the memory updates. The mixture is sequential over
-// targets: each step waits for the previous one, which uses next to nothing of a GPU. No update depends on its result;
-// of a search an update requires only the nearest slots.
+// targets: each step waits for the previous one and uses a small part of a GPU. No update depends on its result; an
+// update requires only the nearest slots of a search.
 #pragma once
 
 #include <memory>

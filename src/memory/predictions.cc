@@ -101,7 +101,8 @@ std::vector<ContextContribution> MemoryPredictions::contexts_of(std::int32_t tex
   std::array<ContextTerm, max_orders> terms;
   memory_.contexts.terms(match, value, terms);
   const double* weights = sources.data() + sources.size() - orders;
-  // passed: how much of an order's own share reaches the predictions of itself and of the longer orders.
+  // passed: the fraction of an order's own contribution that reaches the predictions of itself and of the longer
+  // orders.
   double passed = 0;
   for (std::size_t k = orders; k-- > 0;) {
     passed += weights[k];

@@ -16,12 +16,12 @@ struct SlotContribution {
   double weight = 0;                 // fraction of the whole prediction, model included
 };
 
-// Contribution of one context to a prediction: what its own counts add, apart from those of shorter contexts.
+// Contribution of one context to a prediction: the part from its own counts, without those of shorter contexts.
 struct ContextContribution {
   int tokens = 0;                    // of the context
   double weight = 0;                 // fraction of the whole prediction, model included
-  std::int32_t seen = 0;             // how often the token followed this context
-  std::int64_t born = -1, hit = -1;  // packed places where it did so first and last
+  std::int32_t seen = 0;             // number of times the token followed this context
+  std::int64_t born = -1, hit = -1;  // packed places of the first and the last time
 };
 
 class MemoryPredictions {
@@ -68,7 +68,7 @@ std::vector<double> mixture_weights_after(Model& model, Memory& memory, std::spa
 // The same for a memory with contexts.
 ContextMixture context_mixture_after(Model& model, Memory& memory, std::span<const std::int32_t> tokens);
 
-// The weights of a mixture while a text is read without learning, first those of the memory.
+// The weights of a mixture while a text is read without learning; initially those of the memory.
 struct MixtureState {
   explicit MixtureState(const Memory& memory) : shares(memory.store.shares.clone()), contexts(memory.mixture) {}
   Tensor shares;

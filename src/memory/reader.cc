@@ -349,7 +349,7 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
 std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe) {
   std::vector<std::int32_t>& known = memory.texts[static_cast<std::size_t>(text)].tokens;
-  // A prefix of what was read is the same text: it has been read already.
+  // A prefix of what was read counts as the same text: it has been read already.
   const auto both = static_cast<std::ptrdiff_t>(std::min(known.size(), tokens.size()));
   if (!std::equal(known.begin(), known.begin() + both, tokens.begin()))
     bad_input(Code::text_changed,

@@ -60,15 +60,15 @@ class MemoryReader {
                 const std::function<bool(std::int64_t)>& observe);
 
   std::vector<double> shares() const;  // current mixture weights
-  // The same of a memory with contexts.
+  // The same for a memory with contexts.
   const ContextMixture& mixture() const { return learn_ ? memory_->mixture : mixture_; }
 
  private:
   struct Pass;
   struct Answer;
   struct Round;
-  // Processes the result of a pass. It calls `given` exactly once, before it waits for the device and preferably when
-  // all its work is queued: the model's next pass then runs concurrently with that work.
+  // Processes the result of a pass. Calls `given` exactly once, before it waits for the device and preferably when all
+  // its work is queued: the model's next pass then runs concurrently with that work.
   using Work = std::function<bool(const Answer&, const std::function<void()>& given)>;
   std::int64_t for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Work& work);
   Round round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
@@ -84,8 +84,8 @@ class MemoryReader {
   Memory* memory_;
   bool learn_;
   std::optional<std::int32_t> border_;
-  Tensor shares_;           // for a reader that does not learn
-  ContextMixture mixture_;  // also
+  Tensor shares_;           // only for a reader that does not learn
+  ContextMixture mixture_;  // only for a reader that does not learn
   Mixing mixing_;
 };
 

@@ -31,14 +31,14 @@ struct Sums {
   }
 };
 
-// 1 if a slot holds a token, otherwise 0; for slots with one token each.
+// Returns 1 if a slot holds the token, otherwise 0; for slots with one token each.
 template <typename T>
 struct IsToken {
   const std::int32_t* values;
   std::int32_t token;
   T operator()(std::int64_t m) const { return values[m] == token ? T(1) : T(0); }
 };
-// Each slot's fraction of a token; for slots with several tokens.
+// Returns the token's fraction of each slot; for slots with several tokens.
 template <typename T>
 struct PartOfSlot {
   const T* part;

@@ -1,5 +1,5 @@
-// Short causal depthwise convolution in front of a feed-forward block (spec 2, model.conv = n): adds to each state
-// the n states before it, each times a trained weight per channel.
+// Short causal depthwise convolution before a feed-forward block (spec 2, model.conv = n): adds to each hidden state
+// the n states before it, each scaled by a trained per-channel weight.
 #pragma once
 
 #include "core/setting.h"
@@ -21,7 +21,8 @@ class CausalConv {
   explicit operator bool() const { return static_cast<bool>(weight_); }
   // states: Pass::states of x. Returns x if there is no convolution.
   Tensor forward(Context& ctx, const Pass& pass, const Tensor& states, const Tensor& x) const;
-  // Calls backward(dlooked, into) to compute the gradient of what forward() returned, and adds that of x to dx.
+  // Calls backward(dlooked, into), which computes the gradient with respect to the result of forward(), and adds the
+  // gradient of x to dx.
   template <typename Backward>
   void backward(Context& ctx, const Pass& pass, const Tensor& x, Tensor& dx, Backward&& backward) const {
     if (!weight_) return backward(dx, Into::add);

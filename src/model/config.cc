@@ -24,7 +24,7 @@ void check_feed_forward(const ModelConfig& config, const std::string& table) {
 
 }  // namespace
 
-// Every message begins with the recipe key at fault, so that the recipe reader can put file and line before it.
+// Every message begins with the recipe key at fault, so that the recipe reader can prepend file and line.
 void check_config(const ModelConfig& config) {
   const auto at_least_one = [](const char* key, std::int64_t value) {
     if (value < 1) bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1", key, value);
@@ -40,7 +40,7 @@ void check_config(const ModelConfig& config) {
               "model.d_model", config.d_model);
   }
   check_feed_forward(config, "model");
-  // More numbers than 64 bits can count the bytes of are no model. In floating point, where nothing overflows.
+  // Rejects models whose size in bytes exceeds 64 bits. Computed in floating point, which does not overflow.
   const double d = config.d_model;
   const double outside = 2.0 * config.vocab * d + config.layers * (4 * d * d + 2 * config.dense_hidden() * d);
   constexpr double max_numbers = 1e16;

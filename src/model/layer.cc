@@ -15,7 +15,7 @@ Layer::Layer(const ModelConfig& config, int number)
 void Layer::declare(Declaration& declare) {
   attention.declare(declare);
   norm1.declare(declare, "norm1");
-  // A pre-norm layer without a feed-forward block has nothing that its second norm could precede.
+  // A pre-norm layer without a feed-forward block has no second norm.
   if (ffn || config_->norm == Norm::post) norm2.declare(declare, "norm2");
   if (ffn) ffn->declare(declare);
 }

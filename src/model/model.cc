@@ -29,8 +29,8 @@ const ModelConfig& checked(const ModelConfig& config) {
 
 }  // namespace
 
-// spec 2. Both placements of the norm are one walk: a block adds to `residual` and reads `input`; after a norm,
-// post-norm continues with the normed tensor in both roles, pre-norm keeps the sum as the residual.
+// Both placements of the norm (spec 2) share one loop: a block adds to `residual` and reads `input`. After a norm,
+// post-norm continues with the normalized tensor in both roles; pre-norm keeps the sum as the residual.
 struct Model::Stream {
   Tensor residual, input;
 };
@@ -40,11 +40,11 @@ struct Model::LayerTape {
   Attention::Tape attention;
   LayerNorm::Tape norm1;  // after the attention
   std::unique_ptr<FeedForward::Tape> ffn;
-  LayerNorm::Tape norm2;  // after the feed-forward block; without one in pre-norm there is none
+  LayerNorm::Tape norm2;  // after the feed-forward block; unused in pre-norm without such a block
   const Tensor* query() const { return ffn && ffn->routed() != nullptr ? &ffn->routed()->query : nullptr; }
 };
 
-// Everything the backward pass needs from the forward pass of all layers.
+// Activations of all layers that the backward pass needs.
 struct Model::Tape {
   TokenOrder order;
   LayerNorm::Tape first_norm;  // pre-norm only
@@ -64,7 +64,7 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   }
   auxiliary_loss_ = Tensor::zeros({1}, ctx_->master, ctx_->device);
   if (config.ffn != Ffn::some) return;
-  // Sums are kept without training too: evaluation counts choices with them and adaptation learns from them.
+  // Key sums exist outside of training too: evaluation counts assignments with them, and adaptation learns from them.
   key_needs_ = needs_of(config.keys);
   make_all_key_sums();
   for (Layer& layer : parts_.layers) {
@@ -136,17 +136,17 @@ Tensor Model::forward(const Pass& pass, Tape& tape) const {
   return stream.input;
 }
 
-// dy: gradient of what forward() returned; it is overwritten. Four buffers serve all layers.
+// dy: gradient of the result of forward(), which is overwritten. Four buffers serve all layers.
 void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready) {
   Context& ctx = *ctx_;
   const bool post = config().norm == Norm::post;
   const Shape shape = dy.shape();
   DeferSums sums(ctx);
-  Tensor dsum2 = ctx.scratch(shape);             // of what the norm after the feed-forward block reads
-  Tensor dafter_attention = ctx.scratch(shape);  // of what the feed-forward block reads
-  Tensor dsum1 = ctx.scratch(shape);             // of what the norm after the attention reads
-  Tensor dresidual;  // pre-norm: the gradient that reaches the residual stream past the norms; it lies in dsum1
-  Tensor dquery;     // grounding: what a layer sends to the one below
+  Tensor dsum2 = ctx.scratch(shape);             // gradient of the input of the norm after the feed-forward block
+  Tensor dafter_attention = ctx.scratch(shape);  // gradient of the input of the feed-forward block
+  Tensor dsum1 = ctx.scratch(shape);             // gradient of the input of the norm after the attention
+  Tensor dresidual;  // pre-norm: gradient of the residual stream that bypasses the norms; shares memory with dsum1
+  Tensor dquery;     // grounding: gradient that a layer sends to the layer below
   for (std::size_t i = parts_.layers.size(); i-- > 0;) {
     const Layer& layer = parts_.layers[i];
     LayerTape& own = tape.layers[i];
@@ -162,7 +162,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     if (!post && !layer.ffn) {
       norm2.backward(ctx, own.norm1, dy, extra, dsum1);
     } else {
-      // Post-norm: norm1.y is the residual too. Pre-norm: the residual's part joins after norm1.
+      // Post-norm: norm1.y is also the residual. Pre-norm: the gradient of the residual joins after norm1.
       norm2.backward(ctx, own.norm2, dy, extra, dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
       if (layer.ffn) {
@@ -234,9 +234,9 @@ Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings,
   }
   const Tensor h = forward(pass, tape);
   join_side_stream(ctx);
-  {  // few numbers, in several small steps: concurrently with the head and the backward pass
+  {  // few numbers in several small kernels: concurrent with the head and the backward pass
     const SideStream beside(ctx);
-    // Layers that do not learn are only counted: those that are alike in this are added up together.
+    // Layers whose keys do not learn are only counted; those with equal plans are added up together.
     for (const bool learns : {true, false}) {
       std::vector<LayerChoices> choices;
       for (std::size_t i = 0; i < settings.keys.size(); ++i) {
@@ -272,7 +272,7 @@ void Model::serve_pass(bool training) {
   for (std::size_t i = tapes.size(); i-- > 0;) parts_.layers[i].ffn->serve_backward(*ctx_, *tapes[i]);
 }
 
-// Evaluation keeps only one layer's intermediate results at a time.
+// Evaluation keeps the intermediate results of only one layer at a time.
 Tensor Model::head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
   check_ids(batch);
   Context& ctx = *ctx_;
@@ -324,8 +324,8 @@ Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
     bad_input(
         Code::model_unsuitable,
         "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
-  // A position is written before it is read. On the CPU, untouched memory costs nothing; on a GPU, kernels may load
-  // positions that they then mask, which must hold numbers.
+  // A position is written before it is read. On the CPU, untouched memory costs nothing. On a GPU, kernels may load
+  // positions that they then mask, so these must hold finite numbers.
   const auto make = [&](Shape shape) {
     return ctx_->device.is_cpu() ? Tensor::empty(std::move(shape), ctx_->compute, ctx_->device)
                                  : Tensor::zeros(std::move(shape), ctx_->compute, ctx_->device);
@@ -435,7 +435,7 @@ void Model::set_key_settings(const KeySettings& settings) {
 void Model::change_settings(const ModelConfig& config) {
   check_config(config);
   const bool other_sums = config.ffn == Ffn::some && config.top_k != parts_.config->top_k;
-  const int vocab = parts_.config->vocab;  // the tokenizer's, not the recipe's
+  const int vocab = parts_.config->vocab;  // vocabulary size of the tokenizer, not of the recipe
   *parts_.config = config;
   parts_.config->vocab = vocab;
   if (other_sums) make_all_key_sums();

@@ -25,7 +25,7 @@ OperationCount count_operations(const ModelConfig& config, const Batch& batch) {
 OperationCount count_operations(const ModelConfig& config, double tokens, double pairs) {
   const double layers = config.layers;
   OperationCount out;
-  // A matrix: one product forward, one backward for the gradient of what it was given, one more for its own.
+  // FLOPs of a matrix: one GEMM forward; backward one for the gradient of its input and one for its own.
   visit_parameters(config, [&](const Parameter& parameter, double times) {
     const double forward = 2 * tokens * parameter.uses * static_cast<double>(parameter.count()) * times;
     const double backward = (parameter.trained() ? 2 : 1) * forward;
@@ -33,15 +33,15 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
     out.backward += backward;
     if (parameter.of_expert) out.experts += forward + backward;
   });
-  // Scores and the weighted sum of values: two products forward, four backward.
+  // FLOPs of scores and the weighted sum of values: two GEMMs forward, four backward.
   out.forward += 4 * config.d_model * pairs * layers;
   out.backward += 8 * config.d_model * pairs * layers;
   if (config.ffn == Ffn::some) {
     const double query = config.query_size();
     out.forward += 2 * tokens * query * config.experts * layers;  // scores against all keys
-    out.backward += 2 * tokens * query * config.top_k * layers;   // only the chosen keys pass a gradient
+    out.backward += 2 * tokens * query * config.top_k * layers;   // gradients only reach the selected keys
     if (config.has_transforms()) {
-      // Additions. The backward pass repeats the forward transforms and adds the transposed ones.
+      // Additions of the transforms. The backward pass repeats the forward transforms and adds the transposed ones.
       const HadamardSizes sizes{config.d_model, config.d_ffn, config.hadamard_transforms};
       const double size = sizes.size(), matrices = config.experts_have_output() ? 2 : 1;
       const double one = tokens * config.top_k * layers * sizes.blocks() * sizes.transforms * size * std::log2(size);
@@ -68,28 +68,28 @@ MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf
   const double matrices = config.experts_have_output() ? 2 : config.use_library ? 1 : 0;
   if (has_some)
     out.parameters += layers * key_store_bytes(config.experts, config.top_k, config.query_size(), config.keys);
-  // Results kept per layer and token (names as in the tapes of the blocks).
+  // Numbers kept per layer and token (names as in the tapes of the blocks).
   double layer = c * (3 * d + d + d)             // qkv, mixed, output
                  + 4 * config.heads              // lse
                  + c * (2 * d + 2 * d) + 4 * 4;  // two norms: sum, y, mean, rstd
-  double widest = 0;                             // largest scratch of a backward pass that is given back, a token
-  double fixed = 0;                              // the same, whatever the number of tokens
+  double widest = 0;                             // maximum scratch memory per token of a backward pass
+  double fixed = 0;                              // scratch memory that does not depend on the number of tokens
   if (has_some) {
     if (config.router == RouterKind::mlp) layer += 2 * c * config.router_hidden();
     layer += 4 * (2 * query + 2) + k * 12;  // raw, query, norms, routing
-    if (config.input_proj) layer += c * d;  // what the experts see
+    if (config.input_proj) layer += c * d;  // input of the experts
     layer += c * ((matrices > 0 && plan ? k * f : 0) + (matrices == 2 ? d : f)) + k * 8;
-    if (config.modulates()) layer += c * f;           // the hidden layer
-    if (config.modulates() && !plan) layer += c * f;  // the modulation
+    if (config.modulates()) layer += c * f;           // hidden layer
+    if (config.modulates() && !plan) layer += c * f;  // modulation
     if (bf16 && training && matrices == 2 && config.training == ExpertTraining::frozen && plan)
-      layer += c * k * d;  // the experts' outputs
+      layer += c * k * d;  // outputs of the experts
     if (config.output_proj != OutputProj::none) layer += c * d;
     widest = (plan ? c * (k * d + (bf16 ? 0 : 2 * k * d)) : 0) + 4 * query + c * config.router_hidden();
     if (config.training == ExpertTraining::lora) {
-      const double low = c * k * config.lora_rank * matrices;  // what the first factors make of each choice
+      const double low = c * k * config.lora_rank * matrices;  // results of the first factors, per assignment
       layer += low;
-      if (training) widest += low;  // and the second ones of its gradient
-      if (training && !bf16) {      // on the CPU each block of at most 384 choices has its own sums for both factors
+      if (training) widest += low;  // gradients through the second factors
+      if (training && !bf16) {      // on the CPU each block of at most 384 assignments has its own sums
         const double sums = c * config.lora_rank * (d + f) * matrices;
         widest += sums * k / 384;
         fixed += sums * config.experts;

@@ -1,4 +1,4 @@
-// FLOPs of a batch (multiply and add counted separately), the basis of every rate. Frozen experts have no weight
+// Counts the FLOPs of a batch (multiply and add separately), the basis of all rates. Frozen experts have no weight
 // gradient, causal attention counts only its lower triangle, and recomputation in the backward pass is not counted.
 #pragma once
 
@@ -12,7 +12,7 @@ namespace some {
 struct OperationCount {
   double forward = 0;
   double backward = 0;
-  double experts = 0;  // of both, the expert products
+  double experts = 0;  // part of both: GEMMs of the experts
   double total() const { return forward + backward; }
 };
 
@@ -21,8 +21,8 @@ OperationCount count_operations(const ModelConfig& config, double tokens, double
 OperationCount count_operations(const ModelConfig& config, const Batch& batch);
 double attention_pairs(const ModelConfig& config, const Batch& batch);
 
-// Bytes of memory a training run needs on its device: parameters with gradients and moments, library, keys, and the
-// activations of `tokens` packed tokens in `sequences` sequences.
+// Returns the bytes of device memory that a training run needs: parameters with gradients and moments, library, keys,
+// and the activations of `tokens` unpadded tokens in `sequences` sequences.
 struct MemoryEstimate {
   double parameters = 0, library = 0, activations = 0;
   double total() const { return parameters + library + activations; }

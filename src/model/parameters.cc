@@ -11,7 +11,7 @@
 namespace some {
 namespace {
 
-// Tensors begin at multiples of this many elements, so that every view is aligned for vector loads in every precision.
+// Alignment of tensors, in elements: every view is aligned for vector loads in every precision.
 constexpr std::int64_t alignment = 64;
 
 template <typename T>
@@ -23,11 +23,11 @@ void draw(Threads& threads, const ParameterStore::Entry& entry, std::uint64_t se
     for (std::int64_t i = begin; i < end; ++i) {
       switch (entry.initial.kind) {
         case Initial::Kind::zero:
-        case Initial::Kind::library: out[i] = 0; break;  // the library is drawn where it is made
+        case Initial::Kind::library: out[i] = 0; break;  // the library is generated separately
         case Initial::Kind::one: out[i] = 1; break;
         case Initial::Kind::constant: out[i] = scale; break;
         case Initial::Kind::identity: out[i] = i / entry.shape[1] == i % entry.shape[1] ? T{1} : T{0}; break;
-        // Rounded to float first: a run in another precision starts from the same numbers.
+        // Rounded to float first, so that runs in all precisions start from the same numbers.
         case Initial::Kind::uniform: out[i] = static_cast<float>(entry.initial.scale) * stream.symmetric(i); break;
         case Initial::Kind::normal: out[i] = static_cast<float>(entry.initial.scale) * stream.normal(i); break;
       }

@@ -9,7 +9,7 @@
 namespace some {
 namespace {
 
-// Adds the settings of the blocks that belong to the list's table.
+// Adds the settings of the blocks in this table.
 void add_feed_forward(SettingList<ModelConfig>& list) {
   for (const FeedForwardKind& kind : feed_forward_kinds()) {
     if (kind.table == list.table) kind.settings(list);

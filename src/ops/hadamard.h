@@ -15,7 +15,7 @@
 
 namespace some {
 
-// Experts that answer (some.output_proj = "none", "linear", "features"): y[t] = sum_i gate[t,i] * w2 GELU(w1 x[t]) ([T,
+// Additive experts (some.output_proj = "none", "linear", "features"): y[t] = sum_i gate[t,i] * w2 GELU(w1 x[t]) ([T,
 // d]), or sum_i gate[t,i] * GELU(w1 x[t]) ([T, f]) if the experts have no w2. x: [T, d] compute; indices: i32 [T, k];
 // gates: [T, k] master; y: compute, overwritten.
 SOME_OP(void, hadamard_experts_forward,

@@ -1,7 +1,6 @@
 #include "plot/projection.h"
 
-// Eigen runs on one thread: the partition of a product, and thus its rounding, must not depend on the number of
-// threads.
+// Eigen uses one thread: the partition of a product, and thus its rounding, must not depend on the number of threads.
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Dense>
 #include <algorithm>

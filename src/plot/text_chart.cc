@@ -17,14 +17,14 @@ struct Range {
     high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  // A range without extent gets some, so that its value is in the middle.
+  // An empty range is widened, so that its value is in the middle.
   void widen() {
     if (low < high) return;
     const double by = low == 0 ? 1 : std::abs(low) / 10;
     low -= by;
     high += by;
   }
-  // Returns the place of a value among `cells` cells.
+  // Returns the cell of a value among `cells` cells.
   int cell(double value, int cells) const {
     return std::clamp(static_cast<int>((value - low) / (high - low) * cells), 0, cells - 1);
   }
@@ -85,7 +85,7 @@ class Canvas {
     cells_[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)] = mark;
   }
 
-  // The mean of the points in each column; columns between points are filled along straight lines.
+  // Returns the mean of the points in each column; columns between points are interpolated linearly.
   void draw(const TextCurve& curve) {
     std::vector<std::pair<double, int>> sums(static_cast<std::size_t>(options_.width));
     for (const auto& [x, y] : curve.points) {

@@ -138,7 +138,7 @@ class Reader {
   std::map<std::size_t, double> scale_in_stage_;  // the same per stage
   bool limits_builtin_ = false;                   // data.train_documents was set for built-in text
 
-  // A limit that a recipe sets for built-in text, which is as long as one likes, must not cut a text of the user's own.
+  // A limit that a recipe sets for built-in text, whose length is arbitrary, must not truncate a user's own text.
   void drop_limit() {
     if (!limits_builtin_ || recipe.data.train_documents == 0) return;
     const auto note = [&](const std::string& text) {
@@ -162,8 +162,8 @@ class Reader {
     recipe.data.train_documents = 0;
   }
 
-  // Shortens a warm-up that is longer than the run if the two numbers come from different places: who overrides the
-  // steps of a recipe need not know its warm-up. Two numbers in one place that contradict each other are refused.
+  // Shortens a warm-up that is longer than the run if the two numbers come from different places: a user who overrides
+  // the steps of a recipe need not know its warm-up. Contradictory numbers in one place are an error.
   template <typename Set>
   void shorten_warmup(Recipe& one, const std::string& prefix, const Set& set) {
     const std::int64_t steps = one.train.max_steps, warmup = one.train.warmup_steps;
@@ -348,7 +348,7 @@ class Reader {
     const std::string last = name.substr(name.rfind('.') + 1);
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
-      // The right name in the wrong table is a better suggestion than any misspelling.
+      // The right name in the wrong table is a better suggestion than any similar name.
       if (key.name == last)
         bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, name, key.full_name());
       names.push_back(key.full_name());

@@ -96,7 +96,7 @@ TomlNode convert(const toml::node& from, const std::string& origin) {
       // A table header's own position is that of its bracket; a key's line is the line of its name.
       to.entries.back().second.line = static_cast<int>(key.source().begin.line);
     }
-    // The library sorts by name; readers mean the order of the file.
+    // The library sorts by name, but readers expect the order of the file.
     std::stable_sort(to.entries.begin(), to.entries.end(),
                      [](const auto& left, const auto& right) { return left.second.line < right.second.line; });
   } else if (const auto* array = from.as_array()) {

@@ -352,7 +352,7 @@ std::optional<std::int64_t> best_step(const std::string& run_folder) {
       if (state.contains("best_step") && state["best_step"].is_number_integer() && state["best_step"] >= 0)
         return state["best_step"].get<std::int64_t>();
     } catch (const Error&) {
-      // Damaged: the marker may still be right.
+      // The state is damaged; the marker may still be right.
     }
   }
   return marked_best(run_folder);

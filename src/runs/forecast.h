@@ -26,8 +26,7 @@ struct Forecast {
   // memory are then upper bounds.
   double tokens_per_step = 0;
   OperationCount operations;            // per step
-  DeviceKind device = DeviceKind::cpu;  // device of the memory estimate; for "auto", the device this machine would
-                                        // choose
+  DeviceKind device = DeviceKind::cpu;  // of the memory estimate; for "auto", the one this machine would use
   Precision precision = Precision::fp32;
   MemoryEstimate memory;     // of one rank, with its part of the library (train.expert_ranks)
   bool memory_known = true;  // false in f64

@@ -58,7 +58,7 @@ TrainPoint train_point(const JsonObject& line, const Recipe& recipe) {
                    {}};
   if (!line.has("layers")) return point;
   for (const JsonObject& layer : line.objects("layers")) {
-    // Layers with frozen keys count nothing: nothing to draw between evaluations.
+    // Layers with frozen keys count nothing, so there are no points between evaluations.
     const bool counted = layer.get<double>("experts_used", 1.0) > 0;
     point.gini.push_back(counted ? layer.need<double>("gini") : NAN);
     point.entropy.push_back(counted ? layer.need<double>("entropy") : NAN);
@@ -78,7 +78,7 @@ EvalPoint eval_point(const JsonObject& line, const Recipe& recipe) {
   if (line.has("padded_loss")) {
     point.padded_loss = line.need<double>("padded_loss");
     point.headline = *point.padded_loss;
-    // In every row all positions but the last are predicted.
+    // In every row all positions except the last are predicted.
     const double predicted = line.need<double>(metric_name(line, "documents")) * (recipe.model.seq_len - 1);
     point.real_share = line.need<double>("tokens") / predicted;
   }
@@ -175,7 +175,7 @@ RunHistory read_history(const RunListEntry& run, const Log& log) {
   for_each_json_line(paths.metrics(), read_metrics, damaged);
   RunTiming& timing = history.timing;
   const auto read_timing = [&](const JsonObject& line) {
-    RunTiming more = timing;  // a line counts completely or not at all
+    RunTiming more = timing;  // a line counts completely or is skipped
     more.seconds += line.need<double>("seconds");
     more.tokens += line.need<double>("real_tokens");
     more.slots += line.need<double>("slots");

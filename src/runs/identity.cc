@@ -31,7 +31,7 @@ RunIdentity identity_of(const Recipe& recipe, const Tokenizer& tokenizer) {
 std::string new_run_id(const Recipe& recipe, const Tokenizer& tokenizer, std::uint64_t text_hash) {
   std::uint64_t hash = hash_bytes(&text_hash, sizeof text_hash, tokenizer.hash());
   Recipe own = recipe;
-  own.from.reset();  // its paths may differ; the weights are what counts
+  own.from.reset();  // its paths may differ; only the weights matter
   if (recipe.from) hash = hash_bytes(recipe.from->hash.data(), recipe.from->hash.size(), hash);
   for (const auto& [name, value] : recipe_settings(own)) {
     if (!identifies(name)) continue;

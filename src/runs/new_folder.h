@@ -1,4 +1,4 @@
-// Creates a folder atomically: a run made by something other than training, or an exported model.
+// Creates a folder atomically: an imported or adapted run, or an exported model.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,7 @@ void RowProducts::add_half(const Tensor& weights) {
   const Copy& copy = copies_.emplace_back(Copy{values, Tensor::empty({weights.elements()}, DType::bf16)});
   auto* const halves = static_cast<std::uint16_t*>(copy.values.raw());
   for (std::int64_t i = 0; i < weights.elements(); ++i) {
-    // To the nearest, ties to even. Weights are finite.
+    // Rounds to nearest, ties to even. Weights are finite.
     const auto bits = std::bit_cast<std::uint32_t>(values[i]);
     halves[i] = static_cast<std::uint16_t>((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
   }

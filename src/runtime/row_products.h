@@ -1,6 +1,6 @@
-// How the CPU multiplies hidden states and weights while text is generated: each row of the result depends only on its
-// own row of states, whatever else is in the batch (kernels/cpu/row_gemm.h). Training and evaluation use faster
-// products of many rows, whose bits depend on the number of rows.
+// Row-wise products for generation on the CPU: each row of the result depends only on its own row of hidden states, not
+// on the rest of the batch (kernels/cpu/row_gemm.h). Training and evaluation use faster GEMMs, whose bits depend on the
+// number of rows.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,9 @@ namespace some {
 
 class RowProducts {
  public:
-  // Keeps a bf16 copy of weights (f32, on the CPU), which products read instead of them. The weights must stay where
-  // they are and must not change.
+  // Registers a bf16 copy of weights (f32, on the CPU), which products then read. The weights must not move or change.
   void add_half(const Tensor& weights);
-  // The bf16 copy of the weights that begin at this address; null: none.
+  // Returns the bf16 copy of the weights at this address; null: none.
   const std::uint16_t* half_of(const void* weights) const;
 
  private:
@@ -26,7 +25,7 @@ class RowProducts {
   std::vector<Copy> copies_;
 };
 
-// While it exists, products of this context are computed row by row. It has no effect on a GPU.
+// During its lifetime, products of this context are computed row by row. No effect on a GPU.
 class RowProductsScope {
  public:
   RowProductsScope(Context& ctx, const RowProducts& products);
@@ -39,6 +38,6 @@ class RowProductsScope {
   const RowProducts* before_;
 };
 
-const RowProducts* row_products(const Context& ctx);  // null outside of a scope
+const RowProducts* row_products(const Context& ctx);  // null outside of such a scope
 
 }  // namespace some

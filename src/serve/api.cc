@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Fields that have no effect here. Clients send them by default, so their values are not looked at.
+// Fields without effect here. Clients send them by default, so their values are not checked.
 constexpr std::array ignored = {"user",
                                 "metadata",
                                 "store",
@@ -29,7 +29,7 @@ template <typename... Args>
   bad_input(Code::request_invalid, "{}: {}", field, what);
 }
 
-// The fields of an object. null counts as missing, as OpenAI's clients expect. Fields that nobody read are refused.
+// The fields of an object. null counts as missing, as OpenAI's clients expect. Unused fields are rejected.
 class Fields {
  public:
   explicit Fields(const Json& object, std::string prefix = "") : object_(object), prefix_(std::move(prefix)) {}
@@ -73,7 +73,7 @@ class Fields {
     if (out.size() > most) refuse(full(name), "must be at most {} bytes (got {})", most, out.size());
     return out;
   }
-  // Only values that change nothing are accepted.
+  // Accepts only values that have no effect.
   void only(const std::string& name, const std::vector<Json>& neutral, const char* why) {
     const Json* value = find(name);
     if (value == nullptr || std::find(neutral.begin(), neutral.end(), *value) != neutral.end()) return;
@@ -110,7 +110,7 @@ std::vector<TokenId> token_list(const Json& list, const std::string& field) {
   return out;
 }
 
-// A text, a list of texts, a list of token ids, or a list of such lists.
+// Parses a text, a list of texts, a list of token ids, or a list of such lists.
 std::vector<Prompt> prompts_of(Fields& fields, const std::string& name, const ApiLimits& limits) {
   const Json* value = fields.find(name);
   if (value == nullptr) refuse(name, "is required: a text, a list of texts, or token ids");
@@ -165,7 +165,7 @@ std::vector<std::string> stops_of(Fields& fields) {
 
 Extensions extensions_of(Fields& fields) {
   Extensions out;
-  // "learn" is also accepted at the top, and the session may be named by OpenAI's "user".
+  // "learn" is also accepted at the top level, and the session may be set in OpenAI's field "user".
   const bool learn = fields.flag("learn");
   const std::string user = [&] {
     const Json* value = fields.find("user");
@@ -192,7 +192,7 @@ Extensions extensions_of(Fields& fields) {
   }
   if (out.memory && !out.session.empty())
     refuse("some.memory", "must not be combined with a session, which has its own memory");
-  // Sources come from a memory: that of the session, or else that of the run.
+  // Reported sources come from the memory of the session or, without a session, of the run.
   if (out.sources && out.session.empty()) out.memory = true;
   return out;
 }
@@ -209,19 +209,19 @@ std::vector<std::pair<TokenId, double>> biases_of(Fields& fields) {
     if (!digits) refuse("logit_bias", "must have token ids as keys");
     if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100))
       refuse("logit_bias", "must have biases from -100 to 100");
-    // As OpenAI documents it, -100 bans a token.
+    // A bias of -100 bans a token, as in OpenAI's documentation.
     out.emplace_back(static_cast<TokenId>(std::stol(name)),
                      bias.get<double>() == -100 ? -std::numeric_limits<double>::infinity() : bias.get<double>());
   }
   return out;
 }
 
-// The fields that completions and chats share.
+// Parses the fields shared by completions and chats.
 void read_common(Fields& fields, GenerationRequest& out) {
   out.model = fields.text("model", max_name_bytes);
   out.sampling.temperature = fields.number("temperature", 0, 2).value_or(1);
   out.sampling.top_p = fields.number("top_p", 0, 1).value_or(1);
-  // OpenAI accepts 0; the smallest set that holds any probability is the most likely token.
+  // OpenAI accepts 0, which means the most likely token.
   out.sampling.top_p = std::max(out.sampling.top_p, 1e-9);
   out.sampling.top_k = static_cast<int>(fields.integer("top_k", 0, 1 << 24).value_or(0));
   out.sampling.min_p = fields.number("min_p", 0, 1).value_or(0);
@@ -384,7 +384,7 @@ GenerationRequest parse_chat(std::string_view body, const ApiLimits& limits, Cha
     if (one.role == Message::Role::user) out.learned_text = one.content;
   }
   out.n = static_cast<int>(fields.integer("n", 1, limits.choices).value_or(1));
-  // The newer name counts if both are set.
+  // If both are set, the newer name takes precedence.
   const std::int64_t older = limit_of_tokens(fields, "max_tokens", 256, 1, limits);
   out.max_tokens = limit_of_tokens(fields, "max_completion_tokens", older, 1, limits);
   const auto top = fields.integer("top_logprobs", 0, max_logprobs);

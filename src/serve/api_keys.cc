@@ -65,7 +65,7 @@ std::optional<std::size_t> ApiKeys::holder(std::string_view authorization) const
   const bool bearer = same_letters(authorization.substr(0, blank), "bearer");
   const std::string given = without_blanks(authorization.substr(std::min(authorization.size(), blank + 1)));
   std::optional<std::size_t> found;
-  for (std::size_t i = 0; i < keys_.size(); ++i) {  // all of them, whichever matches
+  for (std::size_t i = 0; i < keys_.size(); ++i) {  // no early exit: constant time
     if (equal_secrets(given, keys_[i])) found = i;
   }
   return bearer ? found : std::nullopt;

@@ -45,7 +45,7 @@ Response json_response(const Json& value) {
   bad_input(Code::request_unknown, "{}: not an address of this server", path.substr(0, 200));
 }
 
-// Returns the rest of a path after a prefix, split at slashes and decoded; empty if the path is another one.
+// Returns the rest of a path after a prefix, split at slashes and decoded; empty if the path does not have the prefix.
 std::optional<std::vector<std::string>> parts_after(const std::string& prefix, const std::string& path) {
   if (path != prefix && path.rfind(prefix + "/", 0) != 0) return {};
   std::vector<std::string> out;
@@ -75,7 +75,7 @@ class ApiServer::Impl {
   }
   ~Impl() {
     stopping_ = true;
-    http_.reset();  // no request comes any more; what is still answered goes nowhere
+    http_.reset();  // no more requests arrive; responses still in progress are discarded
     parser_.reset();
     models_.clear();
   }
@@ -151,7 +151,7 @@ class ApiServer::Impl {
                      refused_response(405, route->method == Method::get ? "use GET here" : "use POST here"));
     if (path == "/") return respond(endpoint, answer, page());
     if (path == "/health") return respond(endpoint, answer, health());
-    // Everything else tells something about the models.
+    // All other paths reveal information about the models.
     const std::optional<std::size_t> holder = settings_.keys.holder(request.authorization);
     if (!holder)
       bad_input(Code::api_key_invalid, "{}",
@@ -184,7 +184,7 @@ class ApiServer::Impl {
     bad_input(Code::run_not_found, "the model {} is not served here; use one of {}", name.substr(0, 200), names);
   }
 
-  // Parses and encodes on another thread: a long prompt must not hold up the connections.
+  // Parses and encodes on another thread: a long prompt must not delay other connections.
   void parse_later(const char* endpoint, const Request& request, std::size_t holder, const Answer& answer) {
     if (stopping_) failed(Code::server_busy, "the server is stopping");
     const std::size_t bytes = request.body.size();
@@ -220,8 +220,8 @@ class ApiServer::Impl {
     to.generate(std::move(request), holder, answer);
   }
 
-  // GET: all sessions of the key, or one. DELETE: forgets one, or one of its texts. With several models the query names
-  // one of them.
+  // GET: lists all sessions of the key, or one. DELETE: forgets one, or one of its texts. With several models the query
+  // must name one of them.
   void sessions(const Request& request, const std::vector<std::string>& parts, std::size_t holder,
                 const Answer& answer) {
     ModelService& of = model(request.value("model"));

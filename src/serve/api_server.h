@@ -1,4 +1,4 @@
-// `some serve`: the models of one or more runs behind an OpenAI-compatible HTTP interface, and a page to chat in.
+// `some serve`: serves the models of one or more runs through an OpenAI-compatible HTTP interface, and a chat page.
 #pragma once
 
 #include <chrono>
@@ -18,12 +18,12 @@ struct ApiServerSettings {
   ServerSettings http;
   ApiKeys keys;
   ChatTemplate chat_template = ChatTemplate::plain;
-  std::size_t max_waiting_bytes = 64 << 20;  // of requests that were received and not yet parsed
+  std::size_t max_waiting_bytes = 64 << 20;  // total size of requests received but not yet parsed
 };
 
 class ApiServer {
  public:
-  // Opens the runs and starts serving. bad_input for an address that other machines can reach if there are no keys.
+  // Opens the runs and starts serving. bad_input for an address reachable from other machines if there are no keys.
   explicit ApiServer(ApiServerSettings settings, const Log& log = {});
   ~ApiServer();  // ends all requests
   ApiServer(const ApiServer&) = delete;
@@ -31,8 +31,8 @@ class ApiServer {
 
   int port() const;
   std::string address() const;
-  // Refuses new requests, lets the accepted ones finish for at most `limit`, and then ends them with an error. Returns
-  // how many had to be ended.
+  // Rejects new requests, waits at most `limit` for accepted ones, then ends the rest with an error. Returns the number
+  // that were ended.
   std::int64_t stop(std::chrono::milliseconds limit);
 
  private:

@@ -1,4 +1,4 @@
-// The page to chat in; its script requests everything else (web/src/view/talk.js).
+// The chat page; its script requests everything else (web/src/view/talk.js).
 #pragma once
 
 #include <string>

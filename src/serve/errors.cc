@@ -30,7 +30,7 @@ int status_of(const Error& error) {
     case Code::api_key_invalid: return 401;
     case Code::request_unknown:
     case Code::run_not_found: return 404;
-    // The client's own doing (as many requests as its key may have), or that of all.
+    // The limit of a client's key, or of the whole server.
     case Code::server_busy: return error.fault() == Fault::input ? 429 : 503;
     default: return error.fault() == Fault::input ? 400 : 500;
   }
@@ -40,7 +40,7 @@ nlohmann::json error_object(const Error& error) {
   const int status = status_of(error);
   const std::string field =
       error.code() == Code::request_invalid && !error.values().empty() ? error.values()[0] : std::string();
-  // Codes that clients know from OpenAI, otherwise those of docs/errors.md.
+  // Returns the codes that clients know from OpenAI, otherwise those of docs/errors.md.
   const std::string_view code = error.code() == Code::api_key_invalid ? "invalid_api_key"
                                 : error.code() == Code::run_not_found ? "model_not_found"
                                                                       : name_of(error.code());

@@ -1,4 +1,4 @@
-// Errors as OpenAI's clients read them: {"error": {"message", "type", "param", "code"}} with an HTTP status.
+// Errors in the format of OpenAI's clients: {"error": {"message", "type", "param", "code"}} with an HTTP status.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,9 +12,9 @@ namespace some {
 int status_of(const Error& error);
 nlohmann::json error_object(const Error& error);
 Response error_response(const Error& error);
-// The same for what the HTTP server itself refuses.
+// The same for errors of the HTTP server.
 Response refused_response(int status, const std::string& words);
-// JSON as text; invalid UTF-8 in strings is replaced.
+// Serializes JSON; replaces invalid UTF-8 in strings.
 std::string dumped(const nlohmann::json& value);
 
 }  // namespace some

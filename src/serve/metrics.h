@@ -1,4 +1,4 @@
-// Counts of the server, in the text format of Prometheus.
+// Metrics of the server in the Prometheus text format.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@ class Histogram {
   double sum_ = 0;
 };
 
-// Seconds from 5 ms to 10 minutes.
+// Bucket limits from 5 ms to 10 minutes, in seconds.
 std::vector<double> latency_borders();
 
-// Quotes a label's value: backslashes, quotes and line ends are escaped.
+// Quotes a label's value: escapes backslashes, quotes and line ends.
 std::string label(const std::string& name, const std::string& value);
 // Appends the two comment lines of a metric.
 void describe_metric(std::string& out, const char* name, const char* type, const char* help);
 
-// Requests by endpoint and status. Endpoints are those of the server, so that a client cannot add labels.
+// Counts requests by endpoint and status. Endpoints are a fixed list, so that clients cannot add labels.
 class RequestCounts {
  public:
   void add(const std::string& endpoint, int status);

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
-constexpr std::size_t max_outputs = 65536;   // that wait for the writer
+constexpr std::size_t max_outputs = 65536;   // outputs waiting for the writer
 constexpr std::int64_t passage_tokens = 12;  // on each side
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -66,7 +66,7 @@ struct ModelService::Loaded {
   }
 };
 
-// The response to a request for embeddings. Used by the writer's thread.
+// Response to an embeddings request. Used by the writer thread.
 class ModelService::EmbeddingReply {
  public:
   EmbeddingReply(EmbeddingRequest request, std::vector<std::vector<TokenId>> inputs, std::string model, Answer answer)
@@ -132,12 +132,12 @@ class ModelService::EmbeddingReply {
   int status_ = 200;
 };
 
-// A request that waits for the thread of the model.
+// A request waiting for the model thread.
 struct ModelService::Job {
   std::shared_ptr<Reply> reply;  // one of these three
   std::shared_ptr<EmbeddingReply> embedding;
   SessionWork work;
-  bool changes = false;  // the session
+  bool changes = false;  // name of the session
   std::size_t holder = 0;
   std::string session;
   std::vector<TokenId> learned;
@@ -154,17 +154,17 @@ struct ModelService::Job {
   }
 };
 
-// A request that the engine works on.
+// A request in progress in the engine.
 struct ModelService::Running {
   std::shared_ptr<Job> job;
   std::shared_ptr<Loaded> loaded;
   std::vector<SequenceId> ids;
-  std::size_t left = 0;  // sequences that did not end
+  std::size_t left = 0;  // unfinished sequences
   Session* session = nullptr;
   Memory* memory = nullptr;
-  Tensor born;  // places of the memory's slots, for passages
+  Tensor born;  // places of the memory's slots, to show passages
   bool first_token = false, ended = false;
-  std::optional<Error> error;  // why the server ended it
+  std::optional<Error> error;  // reason why the server ended it
 };
 
 // An output of the engine for the writer.
@@ -173,7 +173,7 @@ struct ModelService::Output {
   std::size_t choice = 0;
   std::variant<std::monostate, std::vector<PromptToken>, std::pair<TokenEvent, std::optional<TokenSources>>,
                FinishedSequence, Error>
-      what;  // monostate: the response begins
+      what;  // monostate: start of the response
 };
 
 ModelService::ModelService(ModelSettings settings, Answered answered, Log log)
@@ -227,13 +227,13 @@ std::shared_ptr<ModelService::Loaded> ModelService::load(std::int64_t step) {
   return out;
 }
 
-// Looks for a newer checkpoint from time to time and loads it.
+// Polls for a newer checkpoint and loads it.
 void ModelService::follow_checkpoints() {
   for (std::int64_t refused = -1;;) {
     {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, settings_.reload, [&] { return stop_.load(); })) return;
-      if (next_) continue;  // the thread of the model has not taken the last one
+      if (next_) continue;  // the model thread has not taken the last one yet
     }
     std::int64_t step = -1;
     try {
@@ -252,7 +252,7 @@ void ModelService::follow_checkpoints() {
       ++reloads_;
       log_.info("{}: step {} is served now", settings_.name, step);
     } catch (const std::exception& error) {
-      // A checkpoint may be removed by the training while it is read.
+      // Training may remove a checkpoint while it is being read.
       refused = step;
       log_.warning(Code::checkpoint_unreadable, "{}: step {} cannot be loaded, the earlier one is still served: {}",
                    settings_.name, step, error.what());
@@ -419,7 +419,7 @@ void ModelService::run() {
     {
       std::unique_lock lock(mutex_);
       if (!worked && !stop_) {
-        // Requests that wait for a session, and clients that may leave, are looked at again soon.
+        // Requests waiting for a session, and clients that may disconnect, are checked again soon.
         const auto pause = std::chrono::milliseconds(running_.empty() && pending_.empty() ? 1000 : 5);
         changed_.wait_for(lock, pause, [&] { return stop_ || end_all_ || !inbox_.empty() || next_; });
       }
@@ -439,7 +439,7 @@ void ModelService::run() {
     step_engines();
     worked = std::ssize(outputs_) != before || !running_.empty();
     push_outputs();
-    // An older model leaves when its last request is finished.
+    // An older model is released when its last request is finished.
     for (auto it = std::next(loaded_.begin()); it != loaded_.end();) {
       const bool used =
           std::any_of(running_.begin(), running_.end(), [&](const auto& one) { return one->loaded == *it; });
@@ -460,7 +460,7 @@ void ModelService::run() {
   }
 }
 
-// Starts the jobs that can start, in their order; those that wait for a session do not hold up others.
+// Starts the jobs that can start, in order; jobs waiting for a session do not block others.
 void ModelService::accept_jobs() {
   std::vector<std::pair<std::size_t, std::string>> waiting;
   for (auto it = pending_.begin(); it != pending_.end();) {
@@ -483,7 +483,7 @@ void ModelService::accept_jobs() {
       it = pending_.erase(it);
       continue;
     }
-    // Nothing new is begun before the model was free for this job.
+    // Starts nothing new until the model is free for this job.
     if (started == Started::model_busy) return;
     waiting.push_back(place);
     ++it;
@@ -491,7 +491,7 @@ void ModelService::accept_jobs() {
 }
 
 // True if no step is in flight, so that the memory may use the model. A decoder with several steps in flight is free
-// when nothing is left to do.
+// when it has no work left.
 bool ModelService::model_is_free() {
   Engine& engine = *loaded_.front()->engine;
   if (engine.decoder().max_in_flight() <= 1) return true;
@@ -508,7 +508,7 @@ ModelService::Started ModelService::start(const std::shared_ptr<Job>& job) {
   }
   const bool changes = job->changes || !job->learned.empty();
   const Session* session = job->session.empty() ? nullptr : sessions_.find(job->holder, job->session);
-  // A session that was learned with an earlier model is read again first.
+  // A session created with an earlier model is read again first.
   const bool refits = session != nullptr && session->memory && session->generation != loaded_.front()->generation &&
                       (changes || !job->work);
   if ((changes || refits) && session != nullptr && session->users > 0) return Started::session_busy;
@@ -555,7 +555,7 @@ void ModelService::start_generation(const std::shared_ptr<Job>& job) {
   add_choices(running);
 }
 
-// Adds the sequences of a request to the engine. If one is refused, those before it are cancelled.
+// Adds the sequences of a request to the engine. If one is rejected, the earlier ones are cancelled.
 void ModelService::add_choices(const std::shared_ptr<Running>& running) {
   const std::shared_ptr<Job>& job = running->job;
   const GenerationRequest& request = job->reply->request();
@@ -577,7 +577,7 @@ void ModelService::add_choices(const std::shared_ptr<Running>& running) {
       outputs_.push_back({running->job, i, std::move(sequence)});
       sequence_ended(running);
     };
-    if (request.max_tokens == 0 && !request.logprobs) {  // echo of the prompt, and nothing to compute
+    if (request.max_tokens == 0 && !request.logprobs) {  // echo of the prompt only, nothing to generate
       FinishedSequence nothing;
       nothing.reason = FinishReason::length;
       finish(nothing);
@@ -663,7 +663,7 @@ void ModelService::end(Running& running, const Error& error) {
   for (const SequenceId id : running.ids) running.loaded->engine->cancel(id);
 }
 
-// Ends the requests of clients that left, and those that take too long.
+// Ends requests of disconnected clients and requests that exceed the time limit.
 void ModelService::look_after_requests() {
   running_.remove_if([](const auto& one) { return one->ended; });
   for (const auto& one : running_) {
@@ -689,7 +689,7 @@ void ModelService::step_engines() {
         one->ended = true;
       }
       try {
-        const std::lock_guard lock(mutex_);  // others read its statistics
+        const std::lock_guard lock(mutex_);  // other threads read its statistics
         loaded->make_engine();
       } catch (const std::exception& again) {
         failures_ = 3;
@@ -705,7 +705,7 @@ void ModelService::step_engines() {
 void ModelService::push_outputs() {
   if (outputs_.empty()) return;
   std::unique_lock lock(output_mutex_);
-  // The writer is slower than the engine: the engine waits, so that memory stays bounded.
+  // If the writer is slower than the engine, the engine waits, so that memory stays bounded.
   output_changed_.wait(lock, [&] { return written_count_ < max_outputs; });
   written_count_ += outputs_.size();
   written_.push_back(std::exchange(outputs_, {}));
@@ -730,7 +730,7 @@ void ModelService::write_outputs() {
       written_count_ = 0;
     }
     output_changed_.notify_all();
-    std::vector<std::shared_ptr<Reply>> streams;  // with something new
+    std::vector<std::shared_ptr<Reply>> streams;  // responses with new data
     for (std::vector<Output>& some : all) {
       for (Output& one : some) {
         const std::shared_ptr<Job> job = std::move(one.job);
@@ -760,7 +760,7 @@ void ModelService::write_outputs() {
       }
       some.clear();
     }
-    for (const auto& reply : streams) reply->flush();  // once more is cheap: then there is nothing new
+    for (const auto& reply : streams) reply->flush();  // one more call is cheap: it finds nothing new
   }
 }
 

@@ -1,6 +1,6 @@
-// One run that is served: its model with the engine on one thread, and a second thread that writes responses, so that
-// the engine never waits for JSON or clients. Requests reach the engine through a bounded queue. A newer checkpoint is
-// loaded next to the current one; requests that already run are finished by the model that began them.
+// One served run: its model and engine on one thread, and a second thread that writes responses, so that the engine
+// never waits for JSON or clients. Requests reach the engine through a bounded queue. A newer checkpoint is loaded
+// while the current one is in use; requests in progress finish with the model that started them.
 #pragma once
 
 #include <atomic>
@@ -29,20 +29,20 @@
 namespace some {
 
 struct ModelSettings {
-  std::string name, folder;  // as clients name it; the run
-  OpenOptions open;          // checkpoint: "latest" and "best" are followed
+  std::string name, folder;  // model name used by clients; run folder
+  OpenOptions open;          // checkpoint: "latest" and "best" are reloaded when they change
   EngineOptions engine;
-  std::int64_t max_sequences = 0;  // at the same time; 0: 32 on a CPU, 256 on a GPU
+  std::int64_t max_sequences = 0;  // concurrent sequences; 0: 32 on a CPU, 256 on a GPU
   ApiLimits limits;
   SessionLimits sessions;
-  std::size_t max_requests = 256;                    // accepted and not answered
-  std::size_t max_requests_per_key = 0;              // of these for one API key; 0: all
-  std::int64_t max_numbers = std::int64_t{1} << 24;  // tokens * (1 + logprobs) of all accepted requests
-  std::chrono::milliseconds timeout{600000};         // of one request
-  std::chrono::milliseconds reload{5000};            // between looks for a newer checkpoint; 0: never
+  std::size_t max_requests = 256;                    // maximum number of requests accepted but not answered
+  std::size_t max_requests_per_key = 0;              // maximum of these per API key; 0: all
+  std::int64_t max_numbers = std::int64_t{1} << 24;  // maximum of tokens * (1 + logprobs) over all accepted requests
+  std::chrono::milliseconds timeout{600000};         // maximum duration of one request
+  std::chrono::milliseconds reload{5000};            // interval between polls for a newer checkpoint; 0: never
 };
 
-// A request's part in what the server has accepted; the destructor gives it back.
+// Reserves a request's share of the server's limits; the destructor releases it.
 class Admission {
  public:
   using Count = std::shared_ptr<std::atomic<std::int64_t>>;
@@ -74,18 +74,18 @@ class ModelService {
   const ModelSettings& settings() const { return settings_; }
   nlohmann::json description() const;  // an entry of /v1/models
 
-  // All throw Error: Code::server_busy if too much is accepted already, bad_input for an impossible request. They
-  // encode the prompts, so long ones take a while. `holder`: number of the API key.
+  // The functions below throw Code::server_busy if the limits are reached, and bad_input for an impossible request.
+  // They encode the prompts, so long ones take time. `holder`: number of the API key.
   void generate(GenerationRequest request, std::size_t holder, const Answer& answer);
   void embed(EmbeddingRequest request, std::size_t holder, const Answer& answer);
-  // Runs on the thread of the model. changes: when no sequence uses the session `name` of the holder, and the model is
-  // not computing.
+  // Runs on the model thread. changes: called when no sequence uses the session `name` of the holder and the model is
+  // idle.
   using SessionWork = std::function<void(Sessions& sessions, OpenedRun& run, std::int64_t generation)>;
   void with_sessions(std::size_t holder, const std::string& name, bool changes, SessionWork work);
 
   std::int64_t accepted() const { return *requests_; }  // requests that are not answered yet
   bool healthy() const { return failures_ < 3; }
-  void end_all();  // ends every request with an error: the server stops
+  void end_all();  // ends every request with an error, when the server stops
   // Appends the lines of one metric of metric_names.
   struct MetricName {
     const char *name, *type, *help;
@@ -126,22 +126,22 @@ class ModelService {
   Log log_;
   const Admission::Count requests_ = std::make_shared<std::atomic<std::int64_t>>(0),
                          numbers_ = std::make_shared<std::atomic<std::int64_t>>(0);
-  std::atomic<int> failures_{0};  // of the engine, one after another
+  std::atomic<int> failures_{0};  // of the engine, in sequence
   std::atomic<bool> stop_{false}, end_all_{false};
   Sessions sessions_;
 
-  mutable std::mutex mutex_;  // protects what follows
+  mutable std::mutex mutex_;  // protects the members below
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Job>> inbox_;
   std::map<std::size_t, Admission::Count> of_holders_;
   std::shared_ptr<Loaded> newest_;  // the model for new requests
-  std::shared_ptr<Loaded> next_;    // loaded, not yet taken by the thread of the model
+  std::shared_ptr<Loaded> next_;    // loaded, not yet taken by the model thread
   std::int64_t reloads_ = 0, sessions_open_ = 0;
-  EngineStatistics gone_;  // of engines that were replaced
+  EngineStatistics gone_;  // totals of replaced engines
   Histogram first_token_{latency_borders()}, whole_{latency_borders()};
 
-  // Used by the thread of the model only.
-  std::list<std::shared_ptr<Loaded>> loaded_;  // the newest first
+  // Used by the model thread only.
+  std::list<std::shared_ptr<Loaded>> loaded_;  // newest first
   std::deque<std::shared_ptr<Job>> pending_;
   std::list<std::shared_ptr<Running>> running_;
   std::vector<Output> outputs_;

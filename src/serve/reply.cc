@@ -20,7 +20,7 @@ std::size_t characters_of(std::string_view text) {
 
 double rounded(double value, double digits) { return std::round(value * digits) / digits; }
 
-// JSON has no infinity; this is the smallest value that OpenAI reports.
+// JSON has no infinity; this is the lowest value that OpenAI reports.
 double finite(double logprob) { return std::max(logprob, -9999.0); }
 
 Json bytes_of(std::string_view text) {
@@ -52,7 +52,7 @@ Reply::Reply(GenerationRequest request, std::vector<std::vector<TokenId>> prompt
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     Choice& choice = choices_[i];
     choice.logprobs = fresh_logprobs();
-    // A whitespace tokenizer puts a space before every token but the first of a text.
+    // A whitespace tokenizer puts a space before every token except the first of a text.
     choice.first = request_.echo;
     if (!request_.echo) continue;
     for (const TokenId id : prompt_of(i)) {
@@ -61,13 +61,13 @@ Reply::Reply(GenerationRequest request, std::vector<std::vector<TokenId>> prompt
     }
     choice.certain = choice.text.size();
     choice.has_news = true;
-    // Without log probabilities the positions are not needed.
+    // Without log probabilities, positions are not needed.
     if (!request_.logprobs) continue;
     choice.first = true;
   }
 }
 
-// The text of a token, as TextStream (inference/text_stream.h) writes it.
+// Returns the text of a token, as TextStream (inference/text_stream.h) writes it.
 std::string Reply::piece(TokenId id, bool first) const {
   if (tokenizer_.is_special(id)) return {};
   std::string out = tokenizer_.kind() == TokenizerKind::whitespace && !first ? " " : "";
@@ -119,7 +119,7 @@ void Reply::report_entries(Choice& choice, std::size_t certain, bool all) {
     Json top;
     if (entry.logprob) {
       top = Json::object();
-      // Several tokens can have the same text; the most likely one counts.
+      // Several tokens can have the same text; the most likely one is reported.
       for (std::size_t i = 0; i < std::min(count, entry.top.size()); ++i)
         top.emplace(word(entry.top[i].token), finite(entry.top[i].logprob));
       top.emplace(word(entry.id), finite(*entry.logprob));
@@ -212,10 +212,10 @@ bool Reply::finished(std::size_t index, const FinishedSequence& sequence) {
     choice.text += sequence.text;
     completion_tokens_ += std::ssize(sequence.tokens);
   }
-  // As clients that score texts expect, the token that ended the text is among the tokens of a completion.
+  // Clients that score texts expect the token that ended the text among the tokens of a completion.
   if (request_.logprobs && !request_.chat && sequence.eos)
     add_entry(choice, tokenizer_.eos_id(), sequence.eos->logprob, sequence.eos->top);
-  // Tokens of a stop string and after it are not part of the choice.
+  // Tokens of a stop string and later ones are not part of the choice.
   if (request_.logprobs) report_entries(choice, choice.certain, sequence.stop.empty());
   choice.entries.clear();
   add_routes(choice, sequence.routes);
@@ -266,7 +266,7 @@ Json Reply::usage() const {
       {"prompt_tokens", read}, {"completion_tokens", completion_tokens_}, {"total_tokens", read + completion_tokens_}};
 }
 
-// Takes what was not sent yet.
+// Returns and clears what was not sent yet.
 Json Reply::choice_json(std::size_t index, Choice& choice) const {
   Json out{{"index", index},
            {"logprobs", request_.logprobs ? std::exchange(choice.logprobs, fresh_logprobs()) : Json()},
@@ -301,7 +301,7 @@ void Reply::flush() {
       send_event(chunk);
       choice.started = true;
     };
-    // As OpenAI does, a chat begins with the role and ends with an empty change.
+    // As with OpenAI, a chat begins with the role and ends with an empty delta.
     if (request_.chat && choice.over && (!choice.text.empty() || !choice.started)) {
       const std::string reason = std::exchange(choice.reason, "");
       send_choice();

@@ -1,5 +1,5 @@
-// The response to one request, built as its sequences write: one JSON object, or a stream of server-sent events. Used
-// by one thread at a time.
+// The response to one request, built while its sequences generate: one JSON object, or a stream of server-sent events.
+// Used by one thread at a time.
 #pragma once
 
 #include <chrono>
@@ -17,13 +17,13 @@
 
 namespace some {
 
-// The memory's part in one new token.
+// The memory's contribution to one new token.
 struct TokenSources {
-  double share = 0;  // of the token's probability
+  double share = 0;  // fraction of the token's probability
   struct Source {
-    double weight = 0;  // of the token's probability
+    double weight = 0;  // fraction of the token's probability
     Passage passage;
-    std::optional<ContextContribution> context;  // none: a slot
+    std::optional<ContextContribution> context;  // none: the source is a slot
   };
   std::vector<Source> passages;
 };
@@ -46,10 +46,10 @@ class Reply {
   const std::vector<TokenId>& prompt_of(std::size_t choice) const {
     return prompts_[choice / static_cast<std::size_t>(request_.n)];
   }
-  // The client is there. Any thread.
+  // True if the client is connected. May be called from any thread.
   bool is_open() const { return answer_.is_open(); }
 
-  // True if token() has to be called for every token, false if the finished sequences are enough.
+  // True if token() must be called for every token; otherwise finished sequences suffice.
   bool wants_tokens() const {
     return request_.stream || request_.logprobs || request_.some.experts || request_.some.sources;
   }
@@ -57,9 +57,9 @@ class Reply {
   void begin();
   void prompt_read(std::size_t choice, const std::vector<PromptToken>& tokens);
   void token(std::size_t choice, const TokenEvent& event, std::optional<TokenSources> sources);
-  // Returns true if this was the last choice: the response is complete then.
+  // Returns true if this was the last choice, which completes the response.
   bool finished(std::size_t choice, const FinishedSequence& sequence);
-  // Sends what was written since the last call, as few events as possible. Streams only.
+  // Sends new data, in as few events as possible. Streams only.
   void flush();
   // Ends the response with an error, unless it is complete.
   void fail(const Error& error);
@@ -68,21 +68,21 @@ class Reply {
   std::int64_t completion_tokens() const { return completion_tokens_; }
 
  private:
-  // A token with the place of its text, waiting until that text is certain to be part of the choice.
+  // A token and the position of its text, held until that text is certain to be part of the choice.
   struct Entry {
     TokenId id = 0;
-    std::optional<double> logprob;  // empty: the first token of a text
+    std::optional<double> logprob;  // empty for the first token of a text
     std::vector<TokenLogprob> top;
-    std::size_t begin = 0;  // bytes of the choice's text before it
+    std::size_t begin = 0;  // offset in the choice's text
     std::size_t characters = 0;
   };
   struct Choice {
-    std::size_t begun = 0;       // bytes of tokens so far
-    std::size_t characters = 0;  // and their characters
-    std::size_t certain = 0;     // bytes of text that were reported
-    bool first = true;           // no token yet
-    std::vector<Entry> entries;  // not reported
-    std::string text;            // not sent yet, or all of it
+    std::size_t begun = 0;       // bytes of all tokens so far
+    std::size_t characters = 0;  // characters of all tokens so far
+    std::size_t certain = 0;     // bytes of text reported so far
+    bool first = true;           // true before the first token
+    std::vector<Entry> entries;  // tokens not reported yet
+    std::string text;            // text not sent yet, or all of it
     nlohmann::json logprobs, experts = nlohmann::json::array(), sources = nlohmann::json::array();
     bool has_news = false, started = false, over = false;
     std::string reason;
@@ -112,7 +112,7 @@ class Reply {
   int status_ = 200;
 };
 
-// The token as clients see it: its text, or "bytes:\xHH..." if its bytes are not whole characters.
+// Returns a token as displayed by clients: its text, or "bytes:\xHH..." if its bytes are not whole characters.
 std::string shown_word(const Tokenizer& tokenizer, TokenId id);
 
 }  // namespace some

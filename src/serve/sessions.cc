@@ -35,7 +35,7 @@ std::string name_of_text(const Tokenizer& tokenizer, const std::vector<TokenId>&
     while (end > 0 && (static_cast<unsigned char>(begin[end]) & 0xC0) == 0x80) --end;
     begin = begin.substr(0, end) + "...";
   }
-  // The hash tells texts with the same beginning apart.
+  // The hash distinguishes texts with the same beginning.
   return fmt::format("{} ({})", valid_text(begin),
                      hex(hash_bytes(tokens.data(), tokens.size() * sizeof(TokenId))).substr(0, 8));
 }
@@ -119,7 +119,7 @@ Memory Sessions::empty_memory(OpenedRun& run, std::int64_t generation, const std
     try {
       base_ = new_memory(run, settings);
     } catch (const Error&) {
-      // The training text is not here: the mean is that of the first text.
+      // The training text is not available here, so the mean is computed from the first text.
       base_ = make_memory(*run.ctx, settings, run.recipe.model, mean_state(*run.model, tokens, std::ssize(tokens)));
       bind_to_model(*base_, *run.model, run.tokenizer, run.paths.folder);
     }

@@ -76,9 +76,9 @@ inline const char* bytelevel_word_end(const char* begin, const char* end, const 
   return p;
 }
 
-// Returns where a part of a long text may end that starts at `begin` and has about `size` bytes: before whitespace that
-// follows another character. Words of both kinds end there whatever follows, so the words (and byte lengths) of the
-// parts, concatenated, equal those of the whole text.
+// Returns the end of the first part of a long text, which starts at `begin` and has about `size` bytes. The end is
+// before whitespace that follows another character: words of both kinds end there in any context, so the words (and
+// byte lengths) of the parts, concatenated, equal those of the whole text.
 inline std::size_t part_end(std::string_view text, std::size_t begin, std::size_t size) {
   if (text.size() - begin <= size) return text.size();
   const std::uint8_t* const classes = char_classes();

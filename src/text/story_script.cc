@@ -99,7 +99,7 @@ class Amount {
   Amount(std::string_view text, std::function<std::int64_t(std::string_view)> value)
       : rest_(text), value_(std::move(value)) {}
 
-  // Returns a random amount; without dice, the lowest one.
+  // Returns a random amount; without a random generator, the lowest one.
   std::int64_t draw(Dice* dice) {
     const std::int64_t low = sum();
     std::int64_t count = 1, step = 1;

@@ -38,7 +38,7 @@ void AsyncAllReduce::sum_over_ranks(std::vector<Tensor> tensors) {
     text_batch.ready->record();
   }
   for (Tensor& tensor : tensors) {
-    // The same memory, on the communication thread's own stream.
+    // A device with the same memory and the communication thread's own stream.
     if (tensor && tensor.device().is_cuda())
       tensor = Tensor::wrap(tensor.raw(), tensor.shape(), tensor.dtype(), device_, std::make_shared<Tensor>(tensor));
   }

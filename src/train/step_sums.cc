@@ -124,7 +124,7 @@ void sum_over_ranks(Context& ctx, StepSums& sums, std::span<const Block> gradien
     if (!keys.sample_priority) continue;
     const std::vector<Tensor> sample{keys.sample_priority, keys.sample_queries};
     ctx.group.all_reduce_with(sample, [&](std::span<const Tensor> later) {
-      // merge_samples overwrites the later sample with the merged one, which is then copied.
+      // merge_samples overwrites the later sample with the merged sample, so copy that one.
       KeySums theirs;
       theirs.sample_priority = later[0];
       theirs.sample_queries = later[1];

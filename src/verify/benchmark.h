@@ -23,7 +23,7 @@ struct BenchResult {
   double matrix_rate = 0;  // measured GEMM rate of the machine, in FLOPs/s
   double share_of_matrix_rate = 0;
   double memory_bytes = 0;     // peak memory of the program
-  double predicted_bytes = 0;  // forecast of `some info` for these batches
+  double predicted_bytes = 0;  // memory forecast as printed by `some info` for these batches
   // With several ranks all values above are the same on every rank, except memory, which is per rank.
   int ranks = 1;
   // Fractions of the step time spent in communication: overlapped with computation, and not overlapped.

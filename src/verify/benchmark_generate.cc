@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A tokenizer of the size that the model has; its words are never seen.
+// Creates a tokenizer with the model's vocabulary size; its words are never displayed.
 Tokenizer synthetic_tokenizer(int vocab) {
   std::string words;
   for (int id = 0; id < vocab; ++id) {
@@ -32,7 +32,7 @@ Tokenizer synthetic_tokenizer(int vocab) {
 }
 
 struct Round {
-  double first = 0, seconds = 0;  // to the first token of the last sequence; from there to the end
+  double first = 0, seconds = 0;  // time until the first token of the last sequence, and from there to the end
   double rate = 0;                // tokens per second in that time
 };
 

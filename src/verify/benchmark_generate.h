@@ -1,5 +1,5 @@
-// Speed of generation through the engine (inference/engine.h), with untrained weights: the time of a step does not
-// depend on what the weights are.
+// Measures the speed of generation with the engine (inference/engine.h) and untrained weights: the time of a step does
+// not depend on the weights.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace some {
 
 struct GenerateBenchOptions {
-  std::vector<std::int64_t> sequences = {1, 16};  // generated at the same time, one measurement each
+  std::vector<std::int64_t> sequences = {1, 16};  // concurrent sequences, one measurement per number
   std::int64_t prompt = 16, tokens = 256;         // per sequence
   int repeats = 3;
   bool half_weights = false;
@@ -26,11 +26,11 @@ struct GenerateBenchResult {
     double tokens_per_second = 0;  // median of the repeats, over all sequences, without reading the prompts
     double fastest = 0, slowest = 0;
     double step_seconds = 0;   // median
-    double first_seconds = 0;  // from the request to the first token of the last sequence, median
+    double first_seconds = 0;  // median time from the request to the first token of the last sequence
     double cache_bytes = 0;
   };
   std::string device, matrix_library;
-  double parameters = 0;  // read by each step: all parameters and the library
+  double parameters = 0;  // bytes read by each step: all parameters and the library
   std::vector<One> measured;
 };
 

@@ -84,7 +84,7 @@ class Chat {
         }
       } catch (const Error& error) {
         if (error.fault() != Fault::input) throw;
-        say("{}\n", error.what());  // a typing mistake does not end the session
+        say("{}\n", error.what());  // a typing mistake must not end the session
       }
       std::fflush(stdout);
     }

@@ -68,7 +68,7 @@ std::string file_of(CompressFlags& flags) {
 bool finished(const CompressFlags& flags, const CompressReport& report, const char* what, std::uint64_t done) {
   Progress::end();
   if (!report.stopped) {
-    // The state is worth nothing once the result exists.
+    // The state file is useless once the result exists.
     if (!flags.compress.state.empty() && exists_path(flags.compress.state)) remove_tree(flags.compress.state);
     return true;
   }
@@ -163,7 +163,7 @@ void add_flags(Command& command, CompressFlags& flags, const char* file, const c
 
 void set_up_compress(Command& command) {
   auto flags = std::make_shared<CompressFlags>();
-  flags->model.device = "cpu";  // a file should not need a GPU later because there was one by chance
+  flags->model.device = "cpu";  // a portable file must not depend on whether a GPU was present
   add_flags(command, *flags, "file to compress", "compressed file");
   command.add_flag("--portable", flags->portable,
                    "without a run, in integer arithmetic only: decompresses on every machine");
@@ -177,7 +177,7 @@ void set_up_compress(Command& command) {
 
 void set_up_decompress(Command& command) {
   auto flags = std::make_shared<CompressFlags>();
-  flags->model.device = "cpu";  // a file should not need a GPU later because there was one by chance
+  flags->model.device = "cpu";  // a portable file must not depend on whether a GPU was present
   add_flags(command, *flags, "compressed file", "file to write");
   command.callback([flags] { decompress(*flags); });
 }

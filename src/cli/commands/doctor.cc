@@ -1,4 +1,4 @@
-// `some doctor`: what this program was built with, what is missing, and the command that adds it.
+// `some doctor`: lists the optional parts in this program, the missing ones, and the command that adds each.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -36,10 +36,10 @@ fs::path program_folder() {
   return fs::read_symlink("/proc/self/exe", ignored).parent_path();
 }
 
-// True for the program in a build folder, which can be built again with other parts.
+// True for a program in a build folder, which can be rebuilt with other parts.
 bool is_build() { return exists_path((program_folder() / "CMakeCache.txt").string()); }
 
-// Returns the command that adds a part: another build, or a package for an installed program.
+// Returns the command that adds a part: a rebuild, or a package for an installed program.
 std::string added_by(const std::string& packages, const std::string& build) {
   return is_build() ? build : "apt-get install " + packages;
 }
@@ -88,7 +88,7 @@ Finding nccl() {
           added_by("some-nccl libnccl2", "apt-get install libnccl-dev && ./quickstart")};
 }
 
-// The package of Python: next to the program of a build, or where `cmake --install` puts it.
+// Returns the folder of the Python package: next to the program in a build folder, or where `cmake --install` puts it.
 Finding python() {
   for (const fs::path& place :
        {program_folder() / "python", program_folder().parent_path() / "lib/python3/dist-packages"}) {

@@ -94,7 +94,7 @@ void run(const PlotFlags& flags) {
       const std::string mark = runs.size() > 1     ? std::string(1, letters[i % letters.size()])
                                : metric == "valid" ? "o"
                                                    : "·";
-      // Single evaluations are seen among the points of training only if they are not connected.
+      // An isolated evaluation would be hard to see among the points of training, so evaluations are connected.
       const bool line = runs.size() > 1 || metric != "valid" || flags.metric == "valid";
       curves.push_back({runs[i].found.folder, metric, {mark, metrics().at(metric)(runs[i]), line}});
     }

@@ -1,4 +1,4 @@
-// `some routes`: do two runs route alike?
+// `some routes`: compares the routing of two runs on the same text.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -34,7 +34,7 @@ std::chrono::milliseconds milliseconds_of(const std::string& option, double seco
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-// The last part of each folder, or the whole folder if two runs have the same.
+// Returns the last part of each folder's path, or the whole path if two runs have the same last part.
 std::vector<std::string> model_names(const std::vector<std::string>& folders) {
   std::map<std::string, int> uses;
   std::vector<std::string> out;
@@ -63,7 +63,7 @@ ApiServerSettings settings_of(const ServeFlags& options) {
   out.http.host = options.host;
   out.http.port = options.port;
   out.http.max_connections = 800;
-  out.http.max_connections_per_address = 800;  // a proxy has one address
+  out.http.max_connections_per_address = 800;  // behind a proxy all clients have one address
   out.http.body_bytes = 1 << 20;
   out.http.max_pending_bytes = 4 << 20;
   out.http.write_time = std::chrono::seconds(60);

@@ -32,8 +32,8 @@ bool matches(const SettingInfo& key, const std::string& pattern) {
   return name.find(pattern) != std::string::npos || lower(key.meaning).find(pattern) != std::string::npos;
 }
 
-// True if the name has the pattern at the beginning of one of its words: "layer" is in "frozen_layers", "n_layer" is
-// not.
+// True if the name has the pattern at the beginning of one of its words: "layer" matches "frozen_layers", "n_layer"
+// does not.
 bool begins_a_word(const std::string& name, const std::string& pattern) {
   for (std::size_t at = name.find(pattern); at != std::string::npos; at = name.find(pattern, at + 1)) {
     if (at == 0 || name[at - 1] == '.' || name[at - 1] == '_') return true;

@@ -1,4 +1,4 @@
-// `some sweep`: trains a recipe with every combination of some values, and shows which is best.
+// `some sweep`: trains a recipe with every combination of the given values, and shows the best one.
 #include "lab/sweep.h"
 
 #include <fmt/format.h>

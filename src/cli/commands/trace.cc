@@ -95,7 +95,7 @@ void write_csv(const std::string& file, const Choices& choices, const std::vecto
   });
 }
 
-// The routes of a whole text, which only a file can hold.
+// The routes of a whole text, which are written to a file only.
 void trace_data(const TraceFlags& options) {
   if (!options.html.empty() || !options.memory.empty())
     bad_input(Code::option_needs_another, "{} shows one short text; use --text or --prompt with it",

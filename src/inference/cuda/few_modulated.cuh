@@ -1,5 +1,5 @@
-// The modulated feed-forward block of few rows: feed_forward_few_kernel (few_rows.cuh) with routing and experts. One
-// warp multiplies 8 hidden units of an expert that was chosen, whose weights are read when the choice is known.
+// The modulated feed-forward block for few rows: feed_forward_few_kernel (few_rows.cuh) with routing and experts. One
+// warp multiplies 8 hidden units of a chosen expert, whose weights are read once the choice is known.
 #pragma once
 
 #include "inference/cuda/few_rows.cuh"
@@ -11,7 +11,7 @@ struct ModulatedShared {
   static SOME_DEVICE float* sums(char* memory) { return reinterpret_cast<float*>(memory); }
   static SOME_DEVICE float* products(char* memory) { return reinterpret_cast<float*>(memory + 4096); }
   static SOME_DEVICE uint4* rows(char* memory) { return reinterpret_cast<uint4*>(memory + 16384); }
-  // [3, 16, width]: the states of 1, 2 and 3 tokens earlier; or, with a convolution, its result.
+  // [3, 16, width]: the hidden states 1, 2 and 3 tokens earlier; with a convolution, its result.
   static SOME_DEVICE uint4* earlier(char* memory) { return reinterpret_cast<uint4*>(memory + 32768); }
   static SOME_DEVICE uint4* hidden(char* memory) { return reinterpret_cast<uint4*>(memory + 81920); }
   static SOME_DEVICE float* vectors(char* memory) { return reinterpret_cast<float*>(memory + 86016); }
@@ -26,7 +26,8 @@ struct ModulatedShared {
   static constexpr int bytes = 110592;
 };
 
-// Grid: as feed_forward_few_kernel. Each block computes 16 hidden units, and what the chosen experts add to them.
+// Grid: as in feed_forward_few_kernel. Each block computes 16 hidden units and the contribution of the chosen experts
+// to them.
 SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
   const FeedForwardStep& in = all.block;
   const Routes& routes = all.routes;
@@ -59,7 +60,7 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
         weights2[s] = load_weights(in.weight2 + static_cast<std::int64_t>(out_column + g) * in.hidden + column);
     }
   }
-  // This thread's pair of hidden units, or of columns of the query.
+  // The thread's pair of hidden units, or of columns of the query.
   const bool of_query = thread_index() >= 128;
   const int pair_row = of_query ? (thread_index() - 128) / 4 : thread_index() / 8;
   const int pair_column = of_query ? 16 + thread_index() % 4 * 2 : thread_index() % 8 * 2, unit = first + pair_column;
@@ -134,7 +135,7 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
         gains[i] =
             *reinterpret_cast<const float2*>(modulations.gains + chosen[pair_row * max_choices + i] * in.hidden + unit);
   }
-  // One warp per chosen expert and 8 hidden units.
+  // Uses one warp per chosen expert and 8 hidden units.
   float* activations = ModulatedShared::activations(memory);
   std::uint32_t used = 0;
   for (int row = 0; row < count; ++row)

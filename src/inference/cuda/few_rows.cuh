@@ -1,7 +1,7 @@
-// Kernels for few rows: 8 blocks form a cluster and share 16 rows through their shared memory. A layer is two kernels:
-// attention, where a cluster computes one head and its part of the output projection, and the feed-forward block, where
-// a cluster computes 128 hidden units and their part of the second product. The next kernel adds the parts. Weights
-// are read into registers before the previous kernel has ended.
+// Kernels for few rows: 8 blocks form a cluster and share 16 rows through distributed shared memory. A layer takes two
+// kernels: attention, where a cluster computes one head and its part of the output projection, and the feed-forward
+// block, where a cluster computes 128 hidden units and their part of the second product. The next kernel adds the
+// parts. Weights are prefetched into registers before the previous kernel has ended.
 //
 // Bytes per layer: the weights once per 16 rows, keys and values once.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace some::decoding {
 
-// The bias and the norm's weight and bias, in shared memory: [3, width]. Copied before the previous kernel has ended.
+// Bias, and weight and bias of the norm, in shared memory: [3, width]. Copied before the previous kernel has ended.
 SOME_DEVICE void copy_vectors(const RowInput& in, float* vectors) {
   const int quads = in.width / 4;
   for (int i = thread_index(); i < 3 * quads; i += threads) {
@@ -20,9 +20,9 @@ SOME_DEVICE void copy_vectors(const RowInput& in, float* vectors) {
   copy_commit();
 }
 
-// Puts rows base .. base + count - 1 into `rows` ([16, width] bf16) of every block of the cluster that multiplies them;
-// with a convolution, unconvolved is what they were before it. sums: [2, width] floats; vectors: of copy_vectors(),
-// whose copies have arrived. With more than two rows, each block computes some of them for all.
+// Stores rows base .. base + count - 1 into `rows` ([16, width] bf16) of every block of the cluster that multiplies
+// them; with a convolution, `unconvolved` receives its input. sums: [2, width] floats; vectors: from copy_vectors(),
+// whose copies have arrived. With more than two rows, each block computes some of them for the whole cluster.
 SOME_DEVICE void make_rows(const RowInput& in, int base, int count, bool leader, uint4* rows, float* sums,
                            const float* vectors, int rank, uint4* unconvolved = nullptr) {
   const bool shared = count > 2;
@@ -125,7 +125,7 @@ SOME_DEVICE void make_rows(const RowInput& in, int base, int count, bool leader,
     block_sync();
 }
 
-// The lane's chunk of rows g and g + 8, in the columns 32 * step .. 32 * step + 31.
+// Returns the lane's chunk of rows g and g + 8, in the columns 32 * step .. 32 * step + 31.
 SOME_DEVICE void load_rows(const uint4* rows, int chunks, int step, int count, int lane, uint4& low, uint4& high) {
   const int g = lane / 4, chunk = 4 * step + lane % 4;
   low = rows[chunk_place(g, chunk, chunks)];
@@ -133,14 +133,14 @@ SOME_DEVICE void load_rows(const uint4* rows, int chunks, int step, int count, i
   if (count > 8) high = rows[chunk_place(g + 8, chunk, chunks)];
 }
 
-// Writes a tile's sums to sums[row][column] of `columns` columns.
+// Writes the sums of a tile to sums[row][column], which has `columns` columns.
 SOME_DEVICE void store_tile(float* sums, int columns, int first, const float (&c)[4], int count, int lane) {
   const int g = lane / 4, column = first + lane % 4 * 2;
   if (g < count) *reinterpret_cast<float2*>(sums + g * columns + column) = float2{c[0], c[1]};
   if (g + 8 < count) *reinterpret_cast<float2*>(sums + (g + 8) * columns + column) = float2{c[2], c[3]};
 }
 
-// The sum over the partial sums of a row, which are [warps, 16, columns], in order. All are loaded at once.
+// Adds the partial sums of a row, [warps, 16, columns], in order. All are loaded at once.
 SOME_DEVICE float2 sum_parts(const float* products, int columns, int row, int column, int parts) {
   float2 each[warps];
 #pragma unroll
@@ -162,7 +162,7 @@ struct AttentionShared {
   static SOME_DEVICE std::uint32_t* qkv(char* memory) { return reinterpret_cast<std::uint32_t*>(memory + 32768); }
   static SOME_DEVICE uint4* mixed(char* memory) { return reinterpret_cast<uint4*>(memory + 33792); }
   static SOME_DEVICE float* vectors(char* memory) { return reinterpret_cast<float*>(memory + 35840); }  // [3, width]
-  // The first keys and values of the block's rows.
+  // Prefetches the first keys and values of the block's rows.
   static constexpr int fetched_blocks = 7, fetched_bytes = fetched_blocks * position_block * 2 * head_size * 2;
   static SOME_DEVICE uint4* fetched(char* memory) { return reinterpret_cast<uint4*>(memory + 41984); }
   static SOME_DEVICE float* blocks(char* memory) { return reinterpret_cast<float*>(memory + 41984 + fetched_bytes); }
@@ -199,7 +199,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
       out_weights[s] = load_weights(in.out_weight + static_cast<std::int64_t>(out_column + g) * width +
                                     head * head_size + 32 * s + 8 * q);
   }
-  // This thread's pair of columns of the sum of partial products.
+  // The thread's pair of columns of the sum of partial products.
   const int pair_row = thread_index() / 12, pair_column = thread_index() % 12 * 2, pair_kind = pair_column / 8;
   const int pair_of_head = rank * 8 + pair_column % 8;
   const float2 pair_bias =
@@ -207,7 +207,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
   float* vectors = AttentionShared::vectors(memory);
   copy_vectors(in.in, vectors);
 
-  // Attention: of rows rank and rank + 8, by half of the warps each, or all.
+  // Attention of rows rank and rank + 8, each by half of the warps, or of one row by all.
   const int own = (rank < count) + (rank + cluster_size < count);
   const int row_warps = own == 2 ? warps / 2 : warps, index = warp / row_warps;
   const int local = rank + cluster_size * index, row = base + local, c = lane % 8;
@@ -231,13 +231,13 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
     }
   }
   copy_commit();
-  cluster_sync();  // all blocks have begun: their shared memory may be written
+  cluster_sync();  // all blocks have started, so their shared memory may be written
   if (in.in.table == nullptr) wait_previous();
   copy_wait<1>();
   block_sync();
   make_rows(in.in, base, count, head == 0, rows, AttentionShared::sums(memory), vectors, rank);
 
-  // Columns 8 rank .. 8 rank + 7 of the head's queries, keys and values; each warp multiplies `part` columns.
+  // Computes columns 8 rank .. 8 rank + 7 of the head's queries, keys and values; each warp multiplies `part` columns.
   if (warp < warp_parts) {
     float c[3][4] = {};
 #pragma unroll
@@ -287,7 +287,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
       }
       if (lane == 0) *reinterpret_cast<float2*>(target + 64) = float2{block.largest, block.sum};
     }
-    // The new key and value, for later steps.
+    // Stores the new key and value for later steps.
     if (warp % row_warps == 0 && lane < 16)
       *reinterpret_cast<uint4*>(keys + position * stride + (lane < 8 ? 0 : width)) = own_row[8 + lane];
   }
@@ -296,7 +296,7 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
     float2 values{0, 0};
     if (active) {
       float2 total{0, 0};
-      // Several blocks are loaded at once and merged one by one.
+      // Loads several blocks at once and merges them one by one.
       constexpr int loaded = 4;
       for (int first = 0; first < block_count; first += loaded) {
         float2 totals[loaded], parts[loaded];
@@ -380,7 +380,7 @@ SOME_KERNEL(threads, 2) feed_forward_few_kernel(const FeedForwardStep in) {
         weights2[s] = load_weights(in.weight2 + static_cast<std::int64_t>(out_column + g) * in.hidden + column);
     }
   }
-  // This thread's pair of hidden units.
+  // The thread's pair of hidden units.
   const int pair_row = thread_index() / 8, pair_column = thread_index() % 8 * 2, unit = first + pair_column;
   float2 pair_bias{0, 0};
   if (unit < in.hidden) pair_bias = *reinterpret_cast<const float2*>(in.bias1 + unit);
@@ -440,7 +440,7 @@ struct HeadShared {
   static constexpr int bytes = 59392;
 };
 
-// Grid: blocks of 64 columns, a multiple of 8 of them; y: 16 rows.
+// Grid x: blocks of 64 columns, a multiple of 8; y: groups of 16 rows.
 SOME_KERNEL(threads, 2) head_few_kernel(const HeadStep in) {
   char* memory = shared_memory();
   float* products = HeadShared::products(memory);

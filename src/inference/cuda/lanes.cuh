@@ -1,6 +1,6 @@
-// Device functions of the kernels of a decoding step: the place of a thread, barriers, shuffles, the tensor cores,
-// shared memory of other blocks of a cluster, and waiting for the previous kernel. Everything else in this folder is
-// plain C++ on top of these functions.
+// Device functions for the kernels of a decoding step: thread position, barriers, shuffles, tensor cores, distributed
+// shared memory, and the wait for the previous kernel. Everything else in this folder is plain C++ on top of these
+// functions.
 #pragma once
 
 #include <cooperative_groups.h>
@@ -11,7 +11,7 @@
 
 namespace some::decoding {
 
-// Older GPUs never run these kernels, but a build for them compiles them.
+// Older GPUs never run these kernels, but builds for them must compile.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 #define SOME_HOPPER(...) __VA_ARGS__
 #else
@@ -37,7 +37,7 @@ SOME_DEVICE void cluster_sync() {
   SOME_HOPPER(asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;\n" ::
                                : "memory"));
 }
-// The same place in the shared memory of another block of the cluster.
+// Returns the same address in the shared memory of another block of the cluster.
 template <typename T>
 SOME_DEVICE T* remote(T* own, int rank) {
   T* other = own;
@@ -53,8 +53,8 @@ SOME_DEVICE std::uint64_t shuffle_up(std::uint64_t value, int by) {
   return __shfl_up_sync(0xffffffffu, static_cast<unsigned long long>(value), static_cast<unsigned>(by));
 }
 
-// c += a b for a tile of 16 rows, 8 columns and 16 terms of each sum. Any order of the terms is possible, as long as a
-// and b agree: lane 4g + q holds rows g and g + 8 of a and column g of b.
+// c += a b for a tile of 16 rows, 8 columns and 16 terms per sum. The terms may be in any order, as long as a and b
+// agree: lane 4g + q holds rows g and g + 8 of a and column g of b.
 SOME_DEVICE void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
                           std::uint32_t b0, std::uint32_t b1) {
   SOME_HOPPER(asm volatile(
@@ -63,8 +63,8 @@ SOME_DEVICE void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)));
 }
 
-// Waits until the previous kernel has ended and its results are visible, then lets the next kernel be placed. What a
-// kernel reads before this must not be written by any kernel of a step.
+// Waits until the previous kernel has ended and its results are visible, then allows the next kernel to launch. No
+// kernel of a step may write what a kernel reads before this call.
 SOME_DEVICE void wait_previous() {
   SOME_HOPPER(asm volatile("griddepcontrol.wait;\n" ::: "memory"));
   SOME_HOPPER(asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory"));
@@ -77,7 +77,7 @@ SOME_DEVICE uint4 load_weights(const void* from) {
                : "l"(from));
   return value;
 }
-// Past the first-level cache, which does not see what other multiprocessors have written.
+// Loads bypass the L1 cache, which does not see writes of other multiprocessors.
 SOME_DEVICE uint4 load_written(const uint4* from) { return __ldcg(from); }
 SOME_DEVICE float4 load_written(const float4* from) { return __ldcg(from); }
 SOME_DEVICE uint2 load_written(const uint2* from) { return __ldcg(from); }

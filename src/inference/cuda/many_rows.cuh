@@ -1,7 +1,7 @@
-// Kernels for many rows: matrix products of tiles of 32, 64 or 128 rows, norms by one warp per row, and attention by
-// one warp per row and head. The same numbers as few_rows.cuh.
+// Kernels for many rows: matrix products in tiles of 32, 64 or 128 rows, norms by one warp per row, and attention by
+// one warp per row and head. Their results are bit-identical to those of few_rows.cuh.
 //
-// Bytes per layer: keys and values once; weights once per tile of rows, from the second-level cache.
+// Bytes per layer: keys and values once; weights once per tile of rows, from L2.
 #pragma once
 
 #include <type_traits>
@@ -14,13 +14,13 @@ constexpr int product_threads = 256;
 
 template <int kRows>
 struct ProductShared {
-  // Slabs of `part` columns of both factors: as many as two blocks per multiprocessor have room for.
+  // Slabs of `part` columns of both factors: as many as fit with two blocks per multiprocessor.
   static constexpr int stages = kRows == 32 ? 8 : kRows == 64 ? 6 : 4;
   static constexpr int a_chunks = kRows * 8, b_chunks = 64 * 8;
   static constexpr int bytes = stages * (a_chunks + b_chunks) * 16;
 };
 
-// Grid: columns / 64 x rows / kRows; of experts, columns / 64 x tiles of all experts.
+// Grid: columns / 64 x rows / kRows; for experts, columns / 64 x tiles of all experts.
 template <int kRows, typename Step>
 SOME_KERNEL(product_threads, 2)
 product_kernel(const Step step) {
@@ -53,7 +53,7 @@ product_kernel(const Step step) {
   uint4* b = a + stages * Shared::a_chunks;
   const int first_column = block_index() * 64;
   const int slabs = (in.k + part - 1) / part, thread = thread_index(), own_chunk = thread % 8, own_row = thread / 8;
-  const bf16* from[loaded];  // the rows that this thread loads; null: 0
+  const bf16* from[loaded];  // the rows that this thread loads; null: zeros
 #pragma unroll
   for (int r = 0; r < loaded; ++r) {
     const int row = base + own_row + r * load_rows;
@@ -87,7 +87,7 @@ product_kernel(const Step step) {
                  valid ? in.weight + static_cast<std::int64_t>(first_column + row) * in.k + column : in.weight, valid);
     }
   };
-  // The weights of the first slabs do not wait for the previous kernel.
+  // The weights of the first slabs do not depend on the previous kernel.
 #pragma unroll
   for (int slab = 0; slab < stages - 1; ++slab)
     if (slab < slabs) load_b(slab, slab);
@@ -99,7 +99,7 @@ product_kernel(const Step step) {
   }
   const int warp = thread / 32, lane = thread % 32, g = lane / 4, q = lane % 4;
   const int row_tile = warp % row_warps * 16 * row_tiles, column_tile = warp / row_warps * tiles * 8;
-  // Loads operands of the epilogue meanwhile.
+  // Meanwhile loads operands of the epilogue.
   float2 bias[tiles];
   [[maybe_unused]] std::uint32_t residual[2 * row_tiles][tiles];
   std::int64_t cache_row[2 * row_tiles];
@@ -115,7 +115,7 @@ product_kernel(const Step step) {
     cache_row[half] = -1;
     if (in.result == ProductResult::qkv && row < in.rows && in.slots[row] >= 0)
       cache_row[half] = in.slots[row] * in.capacity + in.positions[row];
-    if constexpr (kRows <= 64) {  // larger tiles have no registers left
+    if constexpr (kRows <= 64) {  // larger tiles leave no registers for this
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
         const int column = first_column + column_tile + t * 8 + 2 * q;
@@ -212,8 +212,8 @@ product_kernel(const Step step) {
   }
 }
 
-// One warp per row and head. Keys and values pass through shared memory: while a block of positions is used, the next
-// one is on its way.
+// One warp per row and head. Keys and values pass through shared memory with double buffering: the next block of
+// positions is copied while the current one is used.
 constexpr int attention_threads = 128;
 constexpr int attention_bytes = attention_threads / 32 * 2 * position_block * 2 * head_size * 2;
 
@@ -256,7 +256,7 @@ SOME_KERNEL(attention_threads, 3) row_attention_kernel(const RowAttention in) {
   for (int first = 0, turn = 0; first <= position; first += position_block, turn ^= 1) {
     fetch(first + position_block, buffers + (turn ^ 1) * block_chunks);
     copy_wait<1>();
-    // Each lane reads what it has copied itself.
+    // Each lane reads only what it copied itself.
     const uint4* from = buffers + turn * block_chunks - first * position_chunks;
     const uint4* last = from + position * position_chunks;
     const Attended block = attend_block(query, from, 8, position_chunks, true, first, position, last, last + 8, lane);
@@ -318,7 +318,7 @@ SOME_KERNEL(threads, 2) row_norm_kernel(const RowNorm in) {
   }
 }
 
-// Reads the states of earlier rows of the same step too, so it needs two kernels: this one keeps them.
+// A separate kernel that keeps the states: the convolution also reads the states of earlier rows of the same step.
 SOME_KERNEL(threads, 2) keep_states_kernel(const RowConvolution in) {
   wait_previous();
   const int item = block_index() * threads + thread_index(), row = item / (in.width / 8),

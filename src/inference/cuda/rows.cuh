@@ -1,4 +1,4 @@
-// Parts of the kernels of a decoding step that all of them share (steps.h).
+// Device functions shared by the kernels of a decoding step (steps.h).
 #pragma once
 
 #include "inference/cuda/lanes.cuh"
@@ -28,11 +28,11 @@ SOME_DEVICE float gelu(float x) {
   return times(x, reciprocal_fast(add(1.0f, exp2_fast(times(x, cdf)))));
 }
 
-// The place of 16-byte chunk `chunk` of a row in shared memory. Two adjacent rows lie in different halves of the banks,
-// so that 8 lanes that read 4 chunks of each do not collide. `chunks` per row: a multiple of 8.
+// Returns the place of 16-byte chunk `chunk` of a row in shared memory. Two adjacent rows lie in different halves of
+// the banks, so that 8 lanes reading 4 chunks of each have no bank conflicts. `chunks` per row: a multiple of 8.
 SOME_DEVICE int chunk_place(int row, int chunk, int chunks) { return row * chunks + (chunk ^ ((row & 1) << 2)); }
 
-// Norm of a row whose lane holds columns (p * 32 + lane) * 4 + i (spec 2), in place.
+// Normalizes a row in place (spec 2); the lane holds columns (p * 32 + lane) * 4 + i.
 template <int kParts>
 SOME_DEVICE void norm_row(float (&values)[kParts][4], int parts, int width, const float* weight, const float* bias,
                           int lane) {
@@ -73,14 +73,15 @@ SOME_DEVICE void multiply_chunk(float (&c)[4], const uint4& low, const uint4& hi
   multiply(c, low.z, high.z, low.w, high.w, weights.z, weights.w);
 }
 
-// Attention of one query to a block of positions. Lane 8s + c holds columns 8c .. 8c + 7 and works on positions 4i + s.
+// Attention of one query over a block of positions. Lane 8s + c holds columns 8c .. 8c + 7 and processes positions 4i +
+// s.
 struct Attended {
   float largest, sum, values[8];
 };
 
-// keys: of position 0, columns 8c .. 8c + 7 of the head; values: where the values are from there; stride: from one
-// position to the next, all in 16 bytes. near: they are in shared memory. `last` is the query's position, whose key and
-// value are read from last_key and last_value. query: scaled by log2(e) / 8.
+// keys: of position 0, columns 8c .. 8c + 7 of the head; values: offset of the values from there; stride: between
+// positions; all in units of 16 bytes. near: true if they are in shared memory. `last` is the query's position, whose
+// key and value are read from last_key and last_value. query: scaled by log2(e) / 8.
 SOME_DEVICE Attended attend_block(const float (&query)[8], const uint4* keys, std::int64_t values, std::int64_t stride,
                                   bool near, int first, int last, const uint4* last_key, const uint4* last_value,
                                   int lane) {
@@ -160,7 +161,7 @@ SOME_DEVICE Attended attend_block(const float (&query)[8], const uint4* keys, st
   return out;
 }
 
-// Factors of the two parts of the positions when they are merged.
+// Returns the factors of two partial attention results when they are merged.
 struct Merge {
   float largest, first, second;
 };
@@ -172,7 +173,7 @@ SOME_DEVICE float merged(const Merge& by, float first, float second) {
   return times_add(first, by.first, times(second, by.second));
 }
 
-// Adds the state j tokens before row `place` of the kept states, times its tap.
+// Adds the state j tokens before row `place` of the kept states, times its convolution weight.
 SOME_DEVICE void convolve(float (&sum)[4], const bf16* states, const float* taps, std::int64_t place, int j, int column,
                           int width) {
   const uint2 before = load_written(reinterpret_cast<const uint2*>(states + (place - j) * width + column));
@@ -183,7 +184,7 @@ SOME_DEVICE void convolve(float (&sum)[4], const bf16* states, const float* taps
   sum[3] = times_add(tap.w, high_half(before.y), sum[3]);
 }
 
-// Numbers that are ordered like the floats.
+// Maps floats to integers with the same order.
 SOME_DEVICE std::uint32_t ordered(float value) {
   const std::uint32_t bits = bits_of(value);
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
@@ -192,8 +193,8 @@ SOME_DEVICE float unordered(std::uint32_t order) {
   return float_of((order & 0x80000000u) != 0 ? order & 0x7fffffffu : ~order);
 }
 
-// Chooses a row's experts with one warp, best first, ties to the lower expert, and computes their gates. raw:
-// [query_size], keys: rows of key_stride floats. scores: [max_experts] in shared memory, of this warp.
+// Selects a row's top-k experts with one warp, best first, ties to the lower index, and computes their gates. raw:
+// [query_size], keys: rows of key_stride floats. scores: [max_experts] in this warp's shared memory.
 SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* keys, int key_stride, float* scores,
                            std::int32_t* chosen, float* gates, int lane) {
   const float first = raw[lane], second = raw[lane + 32];

@@ -1,8 +1,8 @@
-// Sampling on the device (inference/sampling.h): one block per row chooses a token from its logits, which stay in
+// Samples on the device (inference/sampling.h): one block per row chooses a token from its logits, which stay in
 // registers. Weights are integers, so their sums do not depend on the order of additions.
 //
-// Bytes: the logits once. Without filters, three passes over registers; each filter and each draw by rank is a search
-// by bits of the logit, two at a time.
+// Bytes: the logits once. Without filters, three passes over registers; each filter, and each draw by rank, is a radix
+// search over the bits of the logit, two at a time.
 #pragma once
 
 #include "core/random.h"
@@ -15,7 +15,7 @@ struct SampleShared {
   std::uint64_t values[32][3], all[3];
 };
 
-// Sums of all threads of the block.
+// Returns the sum over all threads of the block.
 template <int kCount>
 SOME_DEVICE void block_sums(std::uint64_t (&values)[kCount], SampleShared& shared) {
   const int warp = thread_index() / 32, lane = thread_index() % 32;
@@ -56,7 +56,7 @@ SOME_DEVICE std::uint64_t block_largest(std::uint64_t value, SampleShared& share
   }
   return value;
 }
-// The sum over the threads before this one.
+// Returns the sum over the threads before this one (exclusive scan).
 SOME_DEVICE std::uint64_t block_before(std::uint64_t value, SampleShared& shared) {
   const int warp = thread_index() / 32, lane = thread_index() % 32;
   std::uint64_t sum = value;
@@ -73,7 +73,7 @@ SOME_DEVICE std::uint64_t block_before(std::uint64_t value, SampleShared& shared
   return before + sum - value;
 }
 
-// A place in the ranking: by logit, equals by id.
+// A place in the ranking: by logit; ties by id.
 struct Rank {
   std::uint32_t order;
   int token;
@@ -82,12 +82,12 @@ SOME_DEVICE bool within(std::uint32_t order, int token, const Rank& last) {
   return order > last.order || (order == last.order && token <= last.token);
 }
 
-// The first place whose cumulative value in the order of the ranking is at least `target`. value(i) is that of the
-// thread's element i, with token id first + i.
+// Finds the first place whose cumulative value, in the order of the ranking, is at least `target`. value(i) belongs to
+// the thread's element i, with token id first + i.
 template <int kElements, typename Value>
 SOME_DEVICE Rank find_rank(const float (&logits)[kElements], int first, std::uint64_t target, Value&& value,
                            SampleShared& shared) {
-  std::uint32_t found = 0;  // the largest order of which at least `target` is not below
+  std::uint32_t found = 0;  // the largest order at which the cumulative value is at least `target`
   for (int bit = 30; bit >= 0; bit -= 2) {
     std::uint64_t sums[3] = {};
 #pragma unroll
@@ -102,7 +102,7 @@ SOME_DEVICE Rank find_rank(const float (&logits)[kElements], int first, std::uin
     block_sums(sums, shared);
     found += static_cast<std::uint32_t>((sums[0] >= target) + (sums[1] >= target) + (sums[2] >= target)) << bit;
   }
-  // Among equals, by id.
+  // Orders ties by id.
   std::uint64_t sums[1] = {}, own = 0;
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
@@ -112,7 +112,7 @@ SOME_DEVICE Rank find_rank(const float (&logits)[kElements], int first, std::uin
   }
   block_sums(sums, shared);
   std::uint64_t at = sums[0] + block_before(own, shared);
-  std::uint64_t place = 0;  // the largest is the first id
+  std::uint64_t place = 0;  // ties go to the lowest id
 #pragma unroll
   for (int i = 0; i < kElements; ++i) {
     if (ordered(logits[i]) != found) continue;
@@ -179,7 +179,7 @@ sample_kernel(const SampleStep in) {
       }
       tops = logprobs < 1 ? 0 : n + 1;
     }
-    // Sums of integers: 2^-32 of the largest.
+    // Sums integers in units of 2^-32 of the largest weight.
     std::uint64_t total[1] = {0};
 #pragma unroll
     for (int i = 0; i < kElements; ++i)
@@ -249,7 +249,7 @@ sample_kernel(const SampleStep in) {
       }
       const std::uint64_t own = total[0];
       block_sums(total, shared);
-      // A random number of 24 bits, as RandomStream::uniform.
+      // Returns a random number of 24 bits, as RandomStream::uniform does.
       const std::uint64_t random = RandomStream{options.key}.bits32(static_cast<std::uint64_t>(number)) >> 8;
       const std::uint64_t target = (total[0] >> 24) * random + (((total[0] & 0xffffffu) * random) >> 24) + 1;
       if (by_rank) {

@@ -14,7 +14,7 @@ template <typename Step>
 void launch_kernel(CudaState& state, void (*kernel)(Step), dim3 blocks, int block_threads, int shared, int cluster,
                    const Step& step) {
   if (shared > 0) SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  // The same division of first-level cache and shared memory for all: changing it empties a multiprocessor.
+  // Uses the same split of L1 cache and shared memory for all kernels: a change drains the multiprocessors.
   SOME_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
   cudaLaunchAttribute attributes[2] = {};
@@ -70,7 +70,7 @@ void launch(CudaState& state, const HeadStep& step) {
 }
 
 void launch(CudaState& state, const Product& step) {
-  // The largest tiles that keep the multiprocessors busy.
+  // Returns the largest tile size that keeps the multiprocessors busy.
   const std::int64_t column_tiles = over(step.columns, 64);
   if (column_tiles * over(step.rows, 64) < state.multiprocessors)
     launch_product<32>(state, step);
@@ -92,7 +92,7 @@ void launch(CudaState& state, const ExpertProduct& step) {
                   grid(over(step.product.columns, 64), step.experts + rows / kRows), product_threads,
                   ProductShared<kRows>::bytes, 1, step);
   };
-  // Tiles about as large as an expert's share of the rows.
+  // Chooses tiles about as large as an expert's share of the rows.
   if (rows <= 48 * step.experts)
     run.template operator()<32>();
   else

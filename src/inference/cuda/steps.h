@@ -1,13 +1,14 @@
-// The kernels of a decoding step on a GPU of the Hopper generation: their arguments, and functions that launch them.
-// Each kernel waits for the previous one itself (programmatic dependent launch), so they must be launched in one stream
-// in the order in which they need each other. All of them can be captured in a CUDA graph.
+// The kernels of a decoding step on a Hopper GPU: their arguments, and functions that launch them. Each kernel waits
+// for the previous one itself (programmatic dependent launch), so they must be launched in one stream in the order of
+// their dependencies. All of them can be captured in a CUDA graph.
 //
-// Each number is computed in one fixed order, whatever kernel computes it and whatever other rows are in the batch:
-//  - a matrix product is a sum of partial sums over `part` consecutive columns (of the second feed-forward matrix
-//    `hidden_part`), added in order; within a partial sum, the tensor cores add 16 terms at a time;
-//  - a norm is computed by one warp, lane after lane;
-//  - attention is computed for blocks of 32 positions, which are merged in order.
-// Therefore a row's logits do not depend on which kernels ran.
+// Each number is computed in one fixed order, independent of the kernel that computes it and of the other rows in the
+// batch:
+// - a matrix product is a sum of partial sums over `part` consecutive columns (`hidden_part` for the second
+//   feed-forward matrix), added in order; within a partial sum, the tensor cores add 16 terms at a time;
+// - a norm is computed by one warp, lane after lane;
+// - attention is computed for blocks of 32 positions, which are merged in order.
+// A row's logits therefore do not depend on which kernels ran.
 #pragma once
 
 #include <cstdint>
@@ -30,10 +31,10 @@ constexpr int largest_width = 512;  // of a model
 
 // ---- Few rows (few_rows.cuh): one row per slot.
 
-// Where the rows come from: a layer's input. Either embeddings (table is set), or the norm of residual + the sum of
-// partial products + bias.
+// The rows that enter a layer: either embeddings (if table is set), or the norm of residual + the sum of partial
+// products + bias.
 struct RowInput {
-  const std::int32_t *tokens, *slots, *positions;  // [rows]; slots < 0: not a row
+  const std::int32_t *tokens, *slots, *positions;  // [rows]; slots < 0: padding
   int rows, width;
   const float *table, *places;  // [vocab, width]; [positions, width] or null
   float table_scale;
@@ -43,7 +44,7 @@ struct RowInput {
   const bf16* residual;  // [rows, width]
   const float *norm_weight, *norm_bias;
   bf16* x;  // [rows, width]: the result
-  // The states of a layer's feed-forward block are kept if it reads earlier ones; null: they are not.
+  // The input states of a feed-forward block, kept if the block reads earlier ones; null: not kept.
   bf16* states;  // [slots * capacity, width]
   // Causal convolution of what the kernel multiplies (not of x); 0: none.
   int taps;
@@ -84,7 +85,7 @@ struct Routes {
   int experts, choices;
 };
 
-// Experts that modulate the hidden layer (spec 3.9), in every kernel that needs a part of it.
+// Experts that modulate the hidden layer (spec 3.9): the arguments of every kernel that computes a part of it.
 struct Modulations {
   const bf16* w1;      // [experts, hidden, width]
   const float* gains;  // [experts, hidden]
@@ -95,7 +96,7 @@ struct Modulations {
 
 // A layer's modulated feed-forward block: 8 blocks per 128 hidden units and 16 rows.
 struct ModulatedStep {
-  FeedForwardStep block;  // with states if there is a token shift or convolution, not both
+  FeedForwardStep block;  // receives states if there is a token shift or a convolution; both together are not supported
   Routes routes;
   Modulations modulations;
 };
@@ -133,20 +134,20 @@ struct Product {
   const std::int32_t *slots, *positions;
 };
 
-// Routes of rows: their experts, and for every expert the list of rows that chose it, in any order.
+// The routing of rows: their experts, and for every expert the list of its rows, in any order.
 struct RowRoutes {
   Routes routes;
   const float* raw;  // [rows, query_size]
   int rows, list_stride;
   std::int32_t* indices;  // [rows, choices]
   float* gates;           // [rows, choices]
-  std::int32_t* counts;   // [experts], 0 before
+  std::int32_t* counts;   // [experts], initially 0
   std::int32_t* lists;    // [experts, list_stride]: row * choices + choice
 };
 
 // Activations of the experts, for the rows that chose them: y[row * choices + choice] = w1[expert] state.
 struct ExpertProduct {
-  Product product;  // of one expert; a: the rows' states, with weight, y and k; rows: of the step
+  Product product;  // of one expert; a: the rows' states, with weight, y and k; rows: number of rows in the step
   int experts, choices, list_stride, shift;
   const std::int32_t *counts, *lists;
   const bf16* states;  // token shift: [slots * capacity, k]
@@ -177,7 +178,7 @@ struct RowEmbedding {
   float scale;
   int rows, width;
   bf16* x;
-  std::int32_t* cleared;  // numbers set to 0
+  std::int32_t* cleared;  // numbers to clear
   int clears;
 };
 
@@ -189,7 +190,7 @@ struct RowNorm {
   bf16* x;  // [rows, width]
 };
 
-// Keeps the states of rows, and adds the convolution of the states before them.
+// Keeps the states of rows, and adds the convolution over the states before them.
 struct RowConvolution {
   const bf16* x;  // [rows, width]
   bf16* states;   // [slots * capacity, width]
@@ -204,10 +205,10 @@ struct RowConvolution {
 
 constexpr int max_logprobs = 32;
 
-// Per slot.
+// Sampling state per slot.
 struct SlotSampling {
-  std::uint64_t key;          // of its random stream
-  float inverse_temperature;  // times log2(e)
+  std::uint64_t key;          // id of its random stream
+  float inverse_temperature;  // inverse temperature, times log2(e)
   float top_p, min_p, repetition, presence, frequency;
   std::int32_t greedy, top_k, penalizes, biases;
 };
@@ -215,7 +216,7 @@ struct LogitBias {
   std::int32_t token;
   float bias;
 };
-// Result of a wanted row, for the host.
+// Result of a row with an output, for the host.
 struct SampleResult {
   std::int32_t token, finite;
   float logit, largest, sum;  // of the row before sampling: the log probability is logit - largest - log(sum)
@@ -228,23 +229,23 @@ struct SampleStep {
   const float* logits;  // [wanted, vocab], or [rows, vocab]
   bool logits_of_rows;
   int vocab, wanted;
-  const std::int32_t* row_of;                // [wanted]: its row, or null: the same
+  const std::int32_t* row_of;                // [wanted]: its row; null: equal to the index
   std::int32_t *tokens, *slots, *positions;  // per row
-  std::int32_t* numbers;                     // per wanted row: the number of the token to draw; -1: score `targets`
-  const std::int32_t *targets, *logprobs;    // per wanted row; logprobs: -1: none
-  std::int32_t* rings;                       // per wanted row: where its next result is
+  std::int32_t* numbers;                     // per output row: number of the token to sample; -1: score `targets`
+  const std::int32_t *targets, *logprobs;    // per output row; logprobs: -1: none
+  std::int32_t* rings;                       // per output row: place of its next result
   int ring_size, ring_stride;
   const SlotSampling* sampling;  // [slots]
   const LogitBias* biases;       // [slots, max_biases]
   int max_biases;
-  std::uint32_t* counts;     // [slots, vocab]: 2 * occurrences + 1 if in the prompt; null: no sequence needs them
+  std::uint32_t* counts;     // [slots, vocab]: 2 * occurrences + 1 if in the prompt; null: no sequence uses penalties
   std::int32_t* last_drawn;  // [slots]
   bool advance;              // the next step has the same rows, one position later
   SampleResult* results;     // [ring_size, ring_stride], in memory of the host
 };
 constexpr int largest_vocab = 32768;
 
-// Sets the tokens below 0 to the last that were drawn for their slots.
+// Replaces tokens below 0 by the last token sampled for their slot.
 struct TokenStep {
   std::int32_t* tokens;
   const std::int32_t *slots, *last_drawn;
@@ -265,7 +266,7 @@ void launch(CudaState& state, const RowNorm& step);
 void launch(CudaState& state, const RowConvolution& step);
 void launch(CudaState& state, const SampleStep& step);
 void launch(CudaState& state, const TokenStep& step);
-// Bytes of shared memory of the attention of few rows; at most max_shared of the device.
+// Returns the bytes of shared memory of attention for few rows, at most max_shared.
 int attention_shared_bytes(std::int64_t capacity);
 
 }  // namespace some::decoding

@@ -1,6 +1,6 @@
-// Walsh-Hadamard transforms with random signs, of one row at a time (spec 3, "Hadamard experts"). Sylvester's order,
-// unnormalized. Blocks of 64 numbers are transformed in registers; each further pass over the row does three stages at
-// once, so a row of 512 is read and written twice. Limit: the adders (P log2 P additions), not the cache.
+// Walsh-Hadamard transforms with random signs, of one row at a time (spec 3, "Hadamard experts"), in Sylvester's order,
+// unnormalized. Blocks of 64 numbers are transformed in registers; each further pass over the row computes three stages
+// at once, so a row of 512 is read and written twice. The speed is limited by additions (P log2 P), not by the cache.
 #pragma once
 
 #include <algorithm>
@@ -105,7 +105,7 @@ class Hadamard {
     for (int v = 0; v < vectors; ++v) r[v] = flipped(static_cast<Bits>(word >> (v * lanes)), r[v]);
   }
 
-  // Stage of this stride within a vector: lanes i and i ^ Stride become their sum and difference.
+  // Computes the stage of this stride within a vector: lanes i and i ^ Stride become their sum and difference.
   template <int Stride, int... I>
   static Vector within(Vector x, std::integer_sequence<int, I...>) {
     constexpr Vector signs = {((I & Stride) != 0 ? T(-1) : T(1))...};
@@ -134,7 +134,7 @@ class Hadamard {
     across<vectors>(r);
   }
 
-  // Radix blocks at distance `stride`.
+  // Computes a butterfly of Radix blocks at distance `stride`.
   template <int Radix, typename Finish>
   static void pass(T* x, std::int64_t size, std::int64_t stride, const Finish& finish) {
     for (std::int64_t base = 0; base < size; base += Radix * stride) {
@@ -148,7 +148,7 @@ class Hadamard {
       }
     }
   }
-  // The stages from stride `group` on; the last pass ends with `finish`.
+  // Computes the stages from stride `group` on; the last pass calls `finish`.
   template <typename Finish>
   static void stages(T* x, std::int64_t size, const Finish& finish) {
     const auto keep = [](T* to, std::int64_t, Vector value) { store(to, value); };

@@ -66,8 +66,8 @@ template <typename T, typename From>
 
 constexpr int columns = 4;
 
-// `Rows` rows of A with four rows of W; `used` of the four are stored. Prefetch: the first block that reads these rows
-// of W requests later ones from memory, which arrive while all rows of A use these.
+// Multiplies `Rows` rows of A with four rows of W, of which `used` are stored. Prefetch: the first block that reads
+// these rows of W requests later ones from memory, which arrive while all rows of A use these.
 template <int Rows, bool Prefetch, typename T, typename From>
 [[gnu::always_inline]] inline void block(const Product<T>& p, const T* a, const From* w, std::int64_t ldw, int used,
                                          T* c) {
@@ -112,7 +112,7 @@ template <int Rows, bool Prefetch, typename T, typename From>
 
 template <int MostRows, typename T, typename From>
 [[gnu::always_inline]] inline void multiply(const Product<T>& p, const From* w) {
-  // Rows of A that stay in the cache while all of W passes.
+  // Number of rows of A that stay in the cache while all of W is read.
   constexpr std::int64_t rows_together = 96;
   for (std::int64_t top = 0; top < p.m; top += rows_together) {
     const std::int64_t bottom = std::min(p.m, top + rows_together);

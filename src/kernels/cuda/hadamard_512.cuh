@@ -81,7 +81,7 @@ class Transform512 {
     upper_ = (g & 4) != 0 ? negative : 0u;
     const bool second = ((q & 1) != 0 && (g & 4) != 0) != ((q & 2) != 0 && (g & 1) != 0);
     last_ = signed_ones(second, second != ((g & 2) != 0));
-    // Keeps them in registers: they would be computed again in every loop.
+    // Keeps the values in registers; otherwise they would be recomputed in every loop.
     asm("" : "+r"(even_), "+r"(odd_), "+r"(upper_), "+r"(last_));
   }
 

@@ -9,7 +9,7 @@ namespace {
 constexpr int shares_of_one = static_cast<int>(shares_each);
 __constant__ float share_of[shares_of_one] = {0.0f, 0.05f, 0.1f, 0.2f, 0.4f, 0.6f, 0.8f};
 
-// 1 / x to one unit in the last place, for x that is neither denormal nor so large that 1 / x is. Errors do not
+// Returns 1 / x to one unit in the last place, for x such that neither x nor 1 / x is denormal. Errors do not
 // accumulate: the next step divides the weights by their own sum.
 __device__ __forceinline__ float reciprocal(float x) {
   float result;
@@ -17,11 +17,11 @@ __device__ __forceinline__ float reciprocal(float x) {
   return result;
 }
 
-// One block. Its first warp processes the positions one after another; every LANES lanes compute the same, one lane per
-// sharpness. All lanes follow the same control flow, and the sequential part is as short as possible: everything that
-// does not depend on earlier positions is computed by all threads, including exponentials and logarithms. The
-// probabilities of a position are scaled by a power of two (the exponent of the largest), which keeps sums away from
-// values that cannot be divided by.
+// One block. Its first warp processes the positions one after another; groups of LANES lanes compute the same values,
+// one lane per sharpness. All lanes follow the same control flow, and the sequential part is as short as possible: all
+// threads compute what does not depend on earlier positions, including exponentials and logarithms. The probabilities
+// of a position are scaled by a power of two (the exponent of the largest), which keeps sums in the range of safe
+// division.
 constexpr int mixed_at_once = 512;
 template <int LANES>
 __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,

@@ -1,5 +1,5 @@
-// Searching partitions on the GPU: which query searches which partition, and the products of each partition's keys with
-// its queries. If the queries of a window search nearly every partition, every key is read from memory once and
+// Searches partitions on the GPU: determines which query searches which partition, and multiplies each partition's keys
+// with its queries. If the queries of a window search nearly every partition, every key is read from memory once and
 // multiplied with only a few queries, so the product is memory-bound.
 #include "kernels/reduce/segment_sums.h"
 #include "memory/cuda/store.cuh"

@@ -1,14 +1,14 @@
-// Matches, eviction order and merge targets of an update with few slots, in two kernels instead of three. The kernels
-// read nothing that is written concurrently: matches move keys while slots are ranked. The content of evicted slots is
-// therefore copied concurrently with the product that finds their merge targets, and new usages are first written to a
-// separate array.
+// Computes matches, eviction order and merge targets of an update with few slots, in two kernels instead of three. The
+// kernels read nothing that is written concurrently: matches move keys while slots are ranked. The content of evicted
+// slots is therefore copied concurrently with the product that finds their merge targets, and new usages are first
+// written to a separate array.
 #include "memory/cuda/update.cuh"
 
 namespace some::cuda {
 namespace {
 
-// Computes the eviction order, by usage and then by slot, as far as it is needed. Each block ranks 16 slots by counting
-// how many come before them: for a few thousand slots this has fewer sequential steps than a sort.
+// Computes the first places of the eviction order, by usage and then by slot, up to the number needed. Each block ranks
+// 16 slots by counting how many come before them: for a few thousand slots this has fewer sequential steps than a sort.
 constexpr int ranked_each = 16, ranked_tile = 4096;
 __device__ __forceinline__ void rank(const Lesson& lesson, const EvictedSlots& evicted, const Ranked& ranked, int block,
                                      uint4 (&tile)[ranked_tile / 4]) {

@@ -6,7 +6,7 @@
 namespace some::cuda {
 namespace {
 
-// The store that a refinement pass builds, whose keys are sums of queries.
+// The store that a refinement pass builds; its keys are sums of queries.
 struct Draft {
   float *keys, *entry_counts;
   std::int32_t* values;

@@ -1,4 +1,4 @@
-// Products of rows and all keys with fp32 precision on the tensor cores: each number of at most 1 is split into two
+// Multiplies rows and all keys with fp32 precision on the tensor cores: each number of at most 1 is split into two
 // numbers of 11 bits, and the three significant products of these are added. Numbers are split while they are loaded;
 // operands of many products can be split in advance (memory/cuda/split_keys.cuh).
 #include "memory/cuda/split_keys.cuh"

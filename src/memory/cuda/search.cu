@@ -1,4 +1,4 @@
-// The search on the GPU. If every row is compared with every slot, one kernel multiplies queries and keys and
+// Searches the store on the GPU. If every row is compared with every slot, one kernel multiplies queries and keys and
 // accumulates the weights in registers, 64 slots at a time, so that scores are never written to memory; a second, small
 // kernel combines the partial sums. Otherwise one block per position reduces its row of scores.
 #include "memory/cuda/search.cuh"
@@ -255,8 +255,8 @@ __device__ __forceinline__ float power_of_two(float x) {
 
 // heard: [rows, gridDim.x] records. nearest: [rows], initially 0, is raised to the nearest slot that holds the row's
 // target, packed; the maximum does not depend on the order. rows, keys: in halves. For 256 rows, 4,096 slots and a
-// width of 512, 64 blocks load 42 MB from L2 for 3.2 GFLOP, which takes the tensor cores of 64 multiprocessors 8 us;
-// measured 23: one wave of blocks that each load, multiply and finish.
+// width of 512, 64 blocks load 42 MB from L2 for 3.2 GFLOP, which the tensor cores of 64 multiprocessors compute in 8
+// us. Measured: 23 us, one wave of blocks that each load, multiply and combine.
 template <int KINDS>
 __global__ void __launch_bounds__(HeardTile::threads)
     heard_kernel(const __half* rows, const __half* keys, int row_count, int slots, int d, Held held,

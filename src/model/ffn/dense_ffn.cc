@@ -9,7 +9,7 @@ void DenseFfn::settings(SettingList<ModelConfig>& list) {
   list.number("dense_mult", &ModelConfig::dense_mult, 0, 1024,
               "Hidden width of the dense block, as a multiple of d_model.")
       .above_low = true;
-  list.role = SettingRole::run;  // only where a run begins
+  list.role = SettingRole::run;  // only at the start of a run
   list.choice("dense_init", &ModelConfig::dense_init, {"default", "zero"},
               "Initialization of the second matrix of the dense block: like the first (default), or zero.");
   list.role = SettingRole::model;

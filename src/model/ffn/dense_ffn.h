@@ -1,4 +1,4 @@
-// The ordinary feed-forward block: two trained layers with GELU between them (model.ffn = "dense").
+// Dense feed-forward block: two trained layers with a GELU between them (model.ffn = "dense").
 #pragma once
 
 #include "model/causal_conv.h"
@@ -9,7 +9,7 @@ namespace some {
 class DenseFfn : public FeedForward {
  public:
   struct Tape : FeedForward::Tape {
-    Tensor looked;  // after the convolution
+    Tensor looked;  // input after the convolution
     Tensor pre, act;
   };
   DenseFfn(const ModelConfig& config, int layer) : config_(&config), layer_(layer), conv_(config) {}

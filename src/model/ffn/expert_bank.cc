@@ -22,7 +22,7 @@ const std::vector<std::unique_ptr<ExpertPart>>& expert_parts() {
   return parts;
 }
 
-// Those of a configuration, in the order of the table.
+// Returns the parts of a configuration, in the order of the table.
 std::vector<const ExpertPart*> active_parts(const ModelConfig& config) {
   std::vector<const ExpertPart*> parts;
   for (const auto& part : expert_parts()) {
@@ -68,14 +68,14 @@ void ExpertBank::declare(Declaration& declare) {
 
 void ExpertBank::make_library(Context& ctx, int layer) {
   LibrarySpec spec = library_spec(*config_);
-  // A GPU has no kernels for low-rank corrections of transforms: there the matrices are written out below.
+  // A GPU has no kernels for low-rank corrections of transforms, so it uses materialized matrices.
   if (config_->has_transforms() && (ctx.device.is_cpu() || config_->training != ExpertTraining::lora)) {
     hadamard = make_hadamard_experts(ctx, spec, layer);
     library_hash = hadamard_hash(spec, layer);
     return;
   }
   const Group& holders = ctx.expert_group;
-  // Experts that are trained are complete on every rank, so that they are written and summed as always.
+  // Trained experts are replicated on every rank, so they are saved and all-reduced like other parameters.
   if (local && config_->training != ExpertTraining::full) spec.part = *local;
   LayerLibrary library;
   if (spec.method == hadamard_method)
@@ -90,7 +90,7 @@ void ExpertBank::make_library(Context& ctx, int layer) {
     library_hash = 0;
     for (const std::int64_t part : holders.all_to_all(mine)) library_hash += static_cast<std::uint64_t>(part);
   }
-  // Matrices that were written out are float32 on the CPU.
+  // Materialized matrices are float32 on the CPU.
   const auto placed = [&](const Tensor& drawn) {
     const Tensor typed = drawn.dtype() == ctx.compute ? drawn : drawn.to(ctx.compute);
     return typed.device().is_cpu() && !ctx.device.is_cpu() ? typed.to(ctx.device) : typed;
@@ -98,7 +98,7 @@ void ExpertBank::make_library(Context& ctx, int layer) {
   const auto give = [&](const Tensor& drawn, Param& matrix) {
     if (!drawn) return;
     if (matrix.value)
-      matrix.value.copy_from(drawn.to(ctx.master));  // an expert that learns starts from the library
+      matrix.value.copy_from(drawn.to(ctx.master));  // a trained expert is initialized from the library
     else
       matrix.compute = placed(drawn);
   };
@@ -119,7 +119,7 @@ ExpertGrads ExpertBank::gradients() const {
 }
 
 Tensor ExpertBank::local_rows(const Tensor& of_experts) const {
-  // A rank has only its own part of a frozen library, but all of what is trained.
+  // A rank holds only its own part of a frozen library, but all trained parameters.
   if (!of_experts || !local || of_experts.dim(0) == local->count()) return of_experts;
   return of_experts.rows(local->begin, local->end);
 }

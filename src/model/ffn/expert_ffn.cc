@@ -13,7 +13,7 @@ void ExpertFfn::settings(SettingList<ModelConfig>& list) {
   list.choice("output_proj", &ModelConfig::output_proj, {"none", "linear", "features", "modulated"},
               "Trained output projection: applied to the sum of the experts (linear), in place of their second "
               "matrices (features), or after a trained hidden layer that the experts modulate (modulated).");
-  list.role = SettingRole::run;  // only where a run begins
+  list.role = SettingRole::run;  // only at the start of a run
   list.choice(
       "output_proj_init", &ModelConfig::output_proj_init, {"default", "zero"},
       "Initialization of the output projection: the identity (linear) or random (features, modulated), or zero.");
@@ -60,7 +60,7 @@ void ExpertFfn::mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGrad
     experts_backward(ctx, {gradients.dmixed, tape.seen, tape.weights, tape.plan, tape.router.routing.gates,
                            tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router});
   }
-  if (shares_input()) {  // the router adds the gradient of the input
+  if (shares_input()) {  // the router adds its gradient to this one
     linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), nullptr, Into::add);
   } else if (input_proj_) {
     conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into how) {

@@ -1,5 +1,5 @@
-// Experts that answer: each token gets the sum of its experts' outputs, weighted by its gates (spec 3.5). With
-// some.output_proj = "features" they have one matrix each, and the output projection is shared.
+// Additive experts: each token receives the sum of its experts' outputs, weighted by their gates (spec 3.5). With
+// some.output_proj = "features", each expert has one matrix, and the output projection is shared.
 #pragma once
 
 #include "model/ffn/routed_ffn.h"

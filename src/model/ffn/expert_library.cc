@@ -1,4 +1,4 @@
-// The library itself, as it was drawn or learning from there on.
+// The expert library itself, frozen, or trained after initialization from it.
 #include "core/setting.h"
 #include "model/ffn/expert_bank.h"
 
@@ -23,7 +23,7 @@ class Library : public ExpertPart {
     weights = {bank.local_rows(bank.w1.compute), bank.local_rows(bank.w2.compute)};
     weights.hadamard = bank.hadamard;
   }
-  // Frozen matrices have no room for a gradient.
+  // Frozen matrices have no gradient buffers.
   void gradients(const ExpertBank& bank, ExpertGrads& grads) const override {
     grads = {bank.local_rows(bank.w1.grad), bank.local_rows(bank.w2.grad)};
   }

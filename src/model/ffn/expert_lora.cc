@@ -1,4 +1,4 @@
-// A low-rank correction of every matrix of the library, w + b a, never made into a matrix (kernels/gemm/low_rank.h).
+// LoRA: a low-rank correction of every library matrix, w + b a, which is never materialized (kernels/gemm/low_rank.h).
 #include <algorithm>
 
 #include "core/error.h"

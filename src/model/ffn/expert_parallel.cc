@@ -19,7 +19,7 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-// Rows to the ranks, by `sent`, for those that come, by `received`.
+// All-to-all: sends rows to the ranks, sent[r] each, and returns the received rows, received[r] each.
 Tensor travel(Context& ctx, const Tensor& rows, const std::vector<std::int64_t>& sent,
               const std::vector<std::int64_t>& received) {
   const Tensor came = ctx.scratch({sum_of(received), rows.dim(1)}, rows.dtype());
@@ -33,7 +33,8 @@ Tensor gathered(Context& ctx, const Tensor& from, const Tensor& rows) {
   return out;
 }
 
-// A row of each of the tokens' states: there, a row of each choice that came.
+// Forward dispatch: sends a row of the tokens' hidden states for each assignment, and returns one row per received
+// assignment.
 Tensor show(Context& ctx, const ExpertParallelTape& tape, const Tensor& states) {
   Tensor out = ctx.scratch({tape.arrived(), states.dim(1)}, states.dtype());
   const ArenaScope scope(*ctx.arena);
@@ -42,13 +43,14 @@ Tensor show(Context& ctx, const ExpertParallelTape& tape, const Tensor& states) 
   return out;
 }
 
-// A row of each choice that came goes home; there they lie as the choices left (tape.place).
+// Combine: returns one row per received assignment to the rank of its token, in the order in which the assignments left
+// (tape.place).
 Tensor bring_back(Context& ctx, const ExpertParallelTape& tape, const Tensor& rows) {
   return travel(ctx, rows, tape.choices_in, tape.choices_out);
 }
 
-// Each choice of a token as one of a token of its own: of the modulation only what modulate_experts_forward and
-// modulate_experts_backward read.
+// Represents each assignment as the only one of a token of its own. Contains only the arguments that
+// modulate_experts_forward and modulate_experts_backward read.
 Modulation single_choices(const ExpertParallelTape& tape, const Tensor& inputs, const Tensor& w1) {
   Modulation out;
   out.states = inputs;
@@ -59,7 +61,7 @@ Modulation single_choices(const ExpertParallelTape& tape, const Tensor& inputs, 
   return out;
 }
 
-// out = rows that came home, in the order of the layer's dispatch plan.
+// out = the returned rows in the order of the layer's dispatch plan.
 void put_in_plan_order(Context& ctx, const ExpertParallelTape& tape, const DispatchPlan& plan, const Tensor& rows,
                        Tensor& out) {
   const ArenaScope scope(*ctx.arena);
@@ -112,10 +114,10 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
     leaving[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(c);
   }
 
-  // For each choice: which of the owner's experts, which of the rows sent there, and the gate as it lies in memory.
+  // Per assignment: index of the expert on its rank, index of the row sent there, and the bits of the gate.
   const std::size_t gate_bytes = size_of(ctx.master), words = 2 + gate_bytes / sizeof(std::int32_t);
   std::vector<std::int32_t> wishes(static_cast<std::size_t>(choices) * words), rows;
-  std::vector<std::int32_t> row_at(static_cast<std::size_t>(last_state) + 2, -1);  // of each state, -1 among them
+  std::vector<std::int32_t> row_at(static_cast<std::size_t>(last_state) + 2, -1);  // per state; -1: not sent
   std::vector<std::int64_t> numbers;
   std::size_t at = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -123,7 +125,7 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
     for (const std::size_t end = at + static_cast<std::size_t>(tape.choices_out[r]); at < end; ++at) {
       const std::int32_t choice = leaving[at], state = state_of(choice);
       std::int32_t& row = row_at[static_cast<std::size_t>(state + 1)];
-      if (row < first) {  // it was not sent to this rank yet
+      if (row < first) {  // not sent to this rank yet
         row = static_cast<std::int32_t>(rows.size());
         rows.push_back(state);
       }
@@ -186,7 +188,7 @@ void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const E
   const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, seen);
   Tensor answers = ctx.scratch({arrived, mixed.dim(1)}), ones = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
-    fill(ctx, 1, ones);  // gates are applied where the sum is taken
+    fill(ctx, 1, ones);  // gates are applied when the outputs are summed
     experts_forward(ctx, inputs, weights, tape.plan, ones, tape.choices, answers);
   }
   const Tensor back = bring_back(ctx, tape, answers);
@@ -200,7 +202,7 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
   const Tensor upstream = show(ctx, tape, dmixed);
   Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
-    const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts read nothing of it but its shape
+    const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts use only its shape
     experts_backward(ctx, {upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
                            dweights, grads});
   }

@@ -18,7 +18,7 @@ FeedForwardKind kind(const char* table) {
 
 }  // namespace
 
-// In the order of their settings in a recipe.
+// In the order of their settings in recipes.
 const std::vector<FeedForwardKind>& feed_forward_kinds() {
   static const std::vector<FeedForwardKind> kinds = {
       kind<DenseFfn>("model"),

@@ -14,7 +14,7 @@ void ModulatedFfn::settings(SettingList<ModelConfig>& list) {
       "If output_proj = \"modulated\": experts scale the hidden layer after its GELU, or add to it before the GELU.");
   list.number("modulation_scale", &ModelConfig::modulation_scale, 0, unlimited, "Factor on the modulation.").above_low =
       true;
-  list.role = SettingRole::run;  // only where a run begins
+  list.role = SettingRole::run;  // only at the start of a run
   list.number("gain_init", &ModelConfig::gain_init, -unlimited, unlimited,
               "Initialization of the trained gains, one per expert and hidden unit.");
   list.role = SettingRole::model;

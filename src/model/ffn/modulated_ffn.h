@@ -10,7 +10,7 @@ class ModulatedFfn : public RoutedFfn {
  public:
   struct Tape : RoutedFfn::Tape {
     Modulation modulation;
-    Tensor modulated;  // V of spec 3.9, if the experts are transforms and the device keeps it
+    Tensor modulated;  // V of spec 3.9, if the experts are transforms and the device stores it
   };
   using RoutedFfn::RoutedFfn;
   static bool chosen(const ModelConfig& config) { return config.modulates(); }

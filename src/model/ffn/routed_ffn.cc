@@ -51,17 +51,17 @@ std::unique_ptr<FeedForward::Tape> RoutedFfn::forward(Context& ctx, const Pass& 
   router_.forward(ctx, pass, x, previous_query, shares_input() ? &second : nullptr, tape->router);
   tape->states = config_->past() > 0 ? pass.states(ctx, layer_, x) : x;
   tape->looked = conv_.forward(ctx, pass, tape->states, x);
-  // spec 3.8: the input projection
+  // Input projection (spec 3.8).
   if (input_proj_ && !shares_input())
     linear_forward(ctx, config_->modulates() ? x : tape->looked, input_proj_, Param(), tape->seen);
-  // spec 3.5: the experts
+  // Experts (spec 3.5).
   const Routing& routing = tape->router.routing;
   if (parallel(ctx)) tape->parallel = expert_parallel_dispatch(ctx, *config_, routing, pass.past);
   tape->weights = experts_.weights();
   if (!without_plan(tape->weights) && (!parallel(ctx) || config_->modulates()))
     tape->plan = make_dispatch(ctx, routing.indices, config_->experts, routing.counts);
   mix(ctx, pass, *tape);
-  // spec 3.6: the output projection
+  // Output projection (spec 3.6).
   if (output_proj_) {
     tape->output = ctx.scratch({tokens, d});
     linear_forward(ctx, tape->mixed, output_proj_, Param(), tape->output);
@@ -78,7 +78,7 @@ void RoutedFfn::backward(Context& ctx, const Pass& pass, FeedForward::Tape& kept
     dmixed = ctx.scratch(tape.mixed.shape());
     linear_backward(ctx, gradients.dy, tape.mixed, output_proj_, Param(), &dmixed, Into::overwrite);
   }
-  // The gradient reaches the router through the gates only: keys and choice are not differentiated (spec 3).
+  // Gradients reach the router only through the gates: keys and selection are not differentiated (spec 3).
   RouterBackward router = router_.begin_backward(ctx, pass, tape.router, gradients.dquery, gradients.dprevious_query);
   ExpertGrads grads = experts_.gradients();
   MixGradients mixing{gradients.x,    dmixed, input_proj_ ? ctx.scratch(tape.seen.shape()) : gradients.dx,

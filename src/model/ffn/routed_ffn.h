@@ -1,5 +1,5 @@
-// Base class of feed-forward blocks with experts (spec 3): a router chooses experts for each token, a mixture of
-// them is computed, and trained projections may stand before and after it.
+// Base class of feed-forward blocks with experts (spec 3): a router selects experts for each token, their mixture is
+// computed, and optional trained projections precede and follow it.
 #pragma once
 
 #include "model/causal_conv.h"
@@ -15,13 +15,13 @@ class RoutedFfn : public FeedForward {
   struct Tape : FeedForward::Tape {
     RouterTape router;
     Tensor states;  // Pass::states
-    Tensor looked;  // after the convolution
-    Tensor seen;    // what the experts see: x, or its input projection
+    Tensor looked;  // input after the convolution
+    Tensor seen;    // input of the experts: x, or its input projection
     DispatchPlan plan;
-    ExpertWeights weights;  // used in this step
+    ExpertWeights weights;  // gates used in this step
     ExpertTape choices;
-    ExpertParallelTape parallel;  // replaces the choices, and the plan unless the experts modulate
-    Tensor mixed;                 // before the output projection
+    ExpertParallelTape parallel;  // replaces the assignments, and the plan unless the experts modulate
+    Tensor mixed;                 // mixture before the output projection
     const RouterTape* routed() const override { return &router; }
   };
   RoutedFfn(const ModelConfig& config, int layer);
@@ -36,7 +36,7 @@ class RoutedFfn : public FeedForward {
   ExpertBank* experts() override { return &experts_; }
 
  protected:
-  // Gradients on their way back through the mixture.
+  // Gradients of the mixture.
   struct MixGradients {
     const Tensor& x;
     Tensor dmixed;           // may be overwritten
@@ -46,23 +46,24 @@ class RoutedFfn : public FeedForward {
     Tensor& dx;              // ADDED to
   };
   virtual std::unique_ptr<Tape> make_tape() const { return std::make_unique<Tape>(); }
-  // Parameters between the output projection and the experts.
+  // Declares the parameters between the output projection and the experts.
   virtual void declare_more(Declaration&) {}
-  // Fills in tape.mixed.
+  // Computes tape.mixed.
   virtual void mix(Context& ctx, const Pass& pass, Tape& tape) const = 0;
-  // All gradients but those of the router, and of dx through an input projection that shares the router's input.
+  // Computes all gradients except those of the router, and of dx through an input projection that shares the router's
+  // input.
   virtual void mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const = 0;
-  // Expert parallelism without tokens of this rank's own.
+  // Expert parallelism: a pass without tokens of this rank.
   virtual void serve_mix(Context& ctx, const Pass& pass, Tape& tape, const Tensor& no_states) const = 0;
   virtual void serve_mix_backward(Context& ctx, Tape& tape, Tensor& dstates, Tensor& dgates,
                                   ExpertGrads* grads) const = 0;
 
   bool parallel(const Context& ctx) const { return uses_expert_parallelism(ctx, *config_); }
-  // Transforms are applied token by token; only low-rank corrections need the routing slots sorted by expert.
+  // Transforms are applied token by token; only low-rank corrections require routing slots sorted by expert.
   static bool without_plan(const ExpertWeights& weights) { return weights.hadamard && !weights.low1; }
   bool keeps_outputs(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
   ExpertParallelKeeps parallel_keeps(Context& ctx, const Pass& pass, const ExpertWeights& weights) const;
-  // Whether the router's first layer and the input projection read the same, so that their GEMMs are computed together.
+  // True if the router's first layer and the input projection have the same input, so that one GEMM computes both.
   bool shares_input() const;
 
   const ModelConfig* config_;

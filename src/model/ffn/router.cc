@@ -136,7 +136,7 @@ void Router::declare_temperature(Declaration& declare) {
 void Router::forward(Context& ctx, const Pass& pass, const Tensor& x, const Tensor* previous_query,
                      SecondReader* second, RouterTape& tape) const {
   const std::int64_t tokens = x.dim(0), query = config_->query_size();
-  // spec 3.1: the query network
+  // Query network (spec 3.1).
   tape.raw = ctx.scratch({tokens, query}, ctx.master);
   if (is_mlp()) {
     tape.pre = ctx.scratch({tokens, config_->router_hidden()});
@@ -146,10 +146,10 @@ void Router::forward(Context& ctx, const Pass& pass, const Tensor& x, const Tens
     else
       linear_gelu_forward(ctx, x, weight_[0], bias_[0], tape.pre, tape.act);
   }
-  // spec 3.2: the query
+  // Query (spec 3.2).
   tape.query = ctx.scratch({tokens, query}, ctx.master);
   tape.norms = ctx.scratch({tokens, 2}, ctx.master);
-  // spec 3.3, 3.4: choice and gates
+  // Selection and gates (spec 3.3, 3.4).
   const int top_k = pass.settings.top_k;
   tape.temperature = log_temperature_ ? ctx.scratch({1}, ctx.master) : pass.temperature;
   tape.routing.indices = ctx.scratch({tokens, top_k}, DType::i32);

@@ -7,7 +7,7 @@
 namespace some {
 namespace {
 
-// The control of random routing: by a fixed hash of the token.
+// Hash routing, a control: experts follow from a fixed hash of the token id.
 void choose_by_hash(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices) {
   hash_routing(ctx, tokens, config.experts, config.library_seed, layer, indices);
 }

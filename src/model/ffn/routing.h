@@ -1,5 +1,5 @@
-// How the experts of a token are chosen: one entry of the table in routing.cc a kind. Scores and gates are always those
-// of the chosen experts' keys.
+// Methods that select the experts of a token: one entry per method in the table of routing.cc. Scores and gates are
+// always computed from the selected experts' keys.
 #pragma once
 
 #include "model/config.h"
@@ -10,7 +10,7 @@ namespace some {
 struct RoutingRule {
   RoutingKind kind;
   const char* name;
-  // Fills in the choice ([T, k]) for tokens [T]; null: the experts with the nearest keys.
+  // Fills in the selection ([T, k]) for tokens [T]; null: the experts with the nearest keys.
   void (*choose)(Context& ctx, const ModelConfig& config, int layer, const Tensor& tokens, Tensor& indices);
 };
 

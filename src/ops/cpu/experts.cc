@@ -49,7 +49,7 @@ void gather(const T* x, std::int64_t width, const std::int32_t* order, std::int6
   }
 }
 
-// The matrices of the experts: stored ones, or transforms (ops/hadamard_experts.h). Results are overwritten.
+// The matrices of the experts: stored ones, or Hadamard transforms (ops/hadamard_experts.h). Results are overwritten.
 template <typename T>
 class Matrices {
  public:

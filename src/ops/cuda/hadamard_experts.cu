@@ -1,7 +1,7 @@
-// Hadamard experts that answer, on the GPU (spec 3.5, "Hadamard experts").
+// Additive Hadamard experts on the GPU (spec 3.5, "Hadamard experts").
 //
-// Each token applies the transforms of its experts: no dispatch, no matrices, and nothing is kept for the backward
-// pass, which recomputes the activations. For T tokens in bf16 the bytes are those of x and y forward (2T(d + f), or
+// Each token applies the transforms of its experts: without dispatch or matrices, and without stored activations, which
+// the backward pass recomputes. For T tokens in bf16 the memory traffic is that of x and y forward (2T(d + f) bytes, or
 // 4Td with w2), and of x, dy and dx backward. With w2 a routing slot takes two transforms per block of P rows forward
 // and three backward, and f GELUs in each direction, which limit these kernels.
 #include <algorithm>
