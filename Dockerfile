@@ -1,6 +1,7 @@
 # The program for CPUs on Debian 12.
 #   docker build -t some . && docker run --rm -it -v "$PWD/runs:/data/runs" some train tiny
-# The stage `develop` has everything that ./check needs (.devcontainer uses it): docker build --target develop .
+# The stage `develop` has all packages that ./check requires (.devcontainer uses it): docker build --target
+# develop .
 FROM debian:12 AS packages
 WORKDIR /src
 COPY scripts/install-packages scripts/install-packages

@@ -1,8 +1,8 @@
-// Times of the operations on the GPU at the shapes of A4, all slots and only the real tokens (a quarter), one row an
-// operation:
+// Times the operations on the GPU at the shapes of A4, with all positions and with only the non-padding tokens (a
+// quarter), one row per operation:
 //   build/bench_cuda_ops
-// "GB/s" counts the bytes an operation must move, "TFLOP/s" its products; both are to be held against the GPU's own
-// limits (docs/performance.md). Without a GPU every row says so.
+// "GB/s" counts the bytes that an operation must move, "TFLOP/s" the FLOPs of its GEMMs; compare both with the GPU's
+// own limits (docs/performance.md). Without a GPU every row reports that.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -55,7 +55,7 @@ struct Bench {
   }
 };
 
-// Runs `body` in a loop of 20 between two marks in the stream, so that the time between launches does not count.
+// Runs `body` in a loop of 20 between two events in the stream, so that the time between launches is excluded.
 void time_loop(const Bench& b, benchmark::State& state, double bytes, double operations,
                const std::function<void()>& body) {
   constexpr int repeats = 20;
@@ -122,8 +122,8 @@ struct Choices {
   }
 };
 
-// The experts of a published run, its choices spread evenly over them, frozen as in training: what the backward pass
-// keeps is kept. Without w2: output_proj = "features".
+// The experts of a published run with uniform assignments, frozen as in training: what the backward pass needs is kept.
+// Without w2: output_proj = "features".
 void mixture(benchmark::State& state, std::int64_t rows, std::int64_t width, std::int64_t hidden, std::int64_t number,
              bool features, bool backward) {
   Bench b;
@@ -162,7 +162,7 @@ void attention(benchmark::State& state, std::int64_t rows, bool backward) {
   Tensor out = b.random({rows, d}, DType::bf16), lse = b.random({heads, rows}, DType::f32);
   Tensor dqkv = b.empty({rows, 3 * d}, DType::bf16);
   attention_forward(*b.ctx, qkv, sequences, heads, true, out, lse);
-  // Two products forward and five backward, half of each under the causal mask.
+  // Two GEMMs forward and five backward, half of each under the causal mask.
   const double product = static_cast<double>(rows * (rows / stories) * d);
   if (backward) {
     time_loop(b, state, 0, 5 * product,
@@ -173,7 +173,7 @@ void attention(benchmark::State& state, std::int64_t rows, bool backward) {
 }
 
 void register_all() {
-  // The GPU's own rate, which the products below are to be held against.
+  // The GPU's own GEMM rate, with which the GEMMs below are compared.
   add("linear_8192_8192", [](auto& state, std::int64_t rows) { linear(state, rows, 8192, 8192, DType::bf16, false); },
       {8192});
   struct Mixture {
@@ -194,8 +194,7 @@ void register_all() {
     add(backward ? "attention_backward" : "attention_forward",
         [backward](auto& state, std::int64_t rows) { attention(state, rows, backward); });
   }
-  // What a launch costs when the kernel does nothing: operations of several small kernels are not faster than their
-  // number of these.
+  // Time of a launch of an empty kernel, a lower bound per kernel for operations of several small kernels.
   add("smallest_kernel",
       [](auto& state, std::int64_t count) {
         Bench b;

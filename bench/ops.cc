@@ -1,5 +1,4 @@
-// Speed of the CPU operations, in floating-point operations a second, beside what oneDNN reaches with its own
-// threading.
+// Speed of the CPU operations in FLOP/s, compared with oneDNN using its own threading.
 //   build/bench_ops --benchmark_filter=experts
 #include <benchmark/benchmark.h>
 
@@ -46,7 +45,7 @@ Param parameter(Shape shape, const char* name, float scale) {
   return param;
 }
 
-// oneDNN with its own threading, against our tiles of single-threaded calls
+// oneDNN with its own threading, compared with our tiles of single-threaded calls
 void onednn_alone(benchmark::State& state) {
   double best = 0;
   Threads threads;
@@ -140,7 +139,7 @@ struct AttentionBench {
     for (std::int64_t s = 0; s <= count; ++s)
       sequences.offsets.data<std::int32_t>()[s] = static_cast<std::int32_t>(s * length);
   }
-  // One product of [length, length/2] by d: the causal half only
+  // One GEMM of [length, length/2] by d: only the causal half
   static double product() {
     return 2.0 * static_cast<double>(tokens) * static_cast<double>(length) / 2 * static_cast<double>(d);
   }
@@ -162,7 +161,7 @@ void attention_backward_causal(benchmark::State& state) {
     attention_backward(*bench.context, bench.dout, bench.qkv, bench.out, bench.lse, bench.sequences,
                        AttentionBench::heads, true, bench.dqkv);
   }
-  report(state, 4 * AttentionBench::product());  // needed: dV, dP, dQ, dK; the scores are computed again
+  report(state, 4 * AttentionBench::product());  // required: dV, dP, dQ, dK; the scores are recomputed
 }
 BENCHMARK(attention_backward_causal)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -208,7 +207,7 @@ void route_both_ways(benchmark::State& state) {
 }
 BENCHMARK(route_both_ways)->Arg(64)->Arg(1024)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// Passes over memory: bytes a second
+// Passes over memory, in bytes/s
 void report_bytes(benchmark::State& state, std::int64_t bytes) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * bytes);
 }

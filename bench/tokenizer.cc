@@ -1,4 +1,4 @@
-// Speed of training a vocabulary and of encoding with it, on TinyStories where it is here.
+// Speed of training a vocabulary and of encoding with it, on TinyStories if available.
 #include "text/tokenizer.h"
 
 #include <benchmark/benchmark.h>
@@ -35,7 +35,7 @@ Tokenizer train(TokenizerKind kind, int threads) {
   CorpusReader corpus({.paths = {train_file()}});
   BpeTrainOptions options;
   options.kind = kind;
-  // 8,192 merges and what comes before them.
+  // 8,192 merges and the preceding steps.
   options.vocab_size = 8192 + (kind == TokenizerKind::bytelevel ? 259 : 120);
   options.threads = threads;
   return train_bpe(options, corpus);
@@ -49,7 +49,7 @@ void train_8192_merges(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(std::filesystem::file_size(train_file())));
 }
 
-// Whole stories one after another on one thread; the cache of words is warm, as it is soon in a long text.
+// Whole documents one after another on one thread, with a warm word cache, as soon is the case in a long text.
 void encode(benchmark::State& state) {
   if (is_missing(state)) return;
   const Tokenizer tokenizer = train(static_cast<TokenizerKind>(state.range(0)), 0);
@@ -67,7 +67,7 @@ void encode(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(corpus.bytes()));
 }
 
-// The first pass over the text, with every word met for the first time somewhere.
+// First pass over the text, in which every word occurs for the first time.
 void encode_cold(benchmark::State& state) {
   if (is_missing(state)) return;
   const std::string file = train(static_cast<TokenizerKind>(state.range(0)), 0).to_json();

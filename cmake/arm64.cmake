@@ -7,7 +7,7 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
 
-# What cannot be used for arm64 on this machine: its CUDA, its MPI, its Python.
+# Disables what cannot be used for arm64 on this machine: its CUDA, MPI and Python.
 set(SOME_CUDA OFF CACHE BOOL "")
 set(SOME_PYTHON_MODULE OFF CACHE BOOL "")
 set(CMAKE_DISABLE_FIND_PACKAGE_MPI ON)

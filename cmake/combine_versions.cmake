@@ -12,13 +12,13 @@ endfunction()
 
 foreach(version baseline v3)
   string(TOUPPER ${version} list)
-  # The code of v3 keeps a section of its own in every program, so that tests/dispatch can tell it from the rest.
+  # Gives the code of v3 a separate section in every program, by which tests/dispatch recognizes it.
   set(section .text)
   if(version STREQUAL v3)
     set(section some_v3)
   endif()
   file(WRITE ${base}.${version}.ld "SECTIONS { ${section} : { *(.text .text.*) } }\n")
-  # --force-group-allocation: of each inline function one copy is kept, as an ordinary function that can become local.
+  # --force-group-allocation keeps one copy of each inline function, as an ordinary function that can become local.
   run(${LD} -r --force-group-allocation -T ${base}.${version}.ld -o ${base}.${version}.whole.o ${${list}})
 
   execute_process(COMMAND ${NM} -f sysv --defined-only --extern-only ${base}.${version}.whole.o OUTPUT_VARIABLE symbols RESULT_VARIABLE code)
@@ -56,7 +56,7 @@ foreach(version baseline v3)
   file(WRITE ${base}.${version}.renamed "${renamed}")
   file(WRITE ${base}.${version}.kept "${kept}")
   file(WRITE ${base}.${version}.constants "${constants}")
-  # Constants of GNU's "unique" kind can become local only after they are weak.
+  # Constants of GNU's "unique" kind can become local only after they have become weak.
   set(weaken "")  # objcopy fails without a message if the file is empty
   if(NOT constants STREQUAL "")
     set(weaken --weaken-symbols=${base}.${version}.constants)
@@ -64,7 +64,7 @@ foreach(version baseline v3)
   run(${OBJCOPY} --redefine-syms=${base}.${version}.renamed ${weaken} ${base}.${version}.whole.o ${base}.${version}.o)
   run(${OBJCOPY} --keep-global-symbols=${base}.${version}.kept ${base}.${version}.o)
 
-  # Code of v3 must not run before the choice.
+  # Code of v3 must not run before the version is chosen.
   file(REMOVE ${base}.${version}.init)
   execute_process(COMMAND ${OBJCOPY} -O binary -j .init_array --set-section-flags .init_array=alloc,contents
     ${base}.${version}.o ${base}.${version}.init OUTPUT_QUIET ERROR_QUIET)

@@ -10,7 +10,8 @@ option(SOME_CPU_DISPATCH "Choose AVX2 code when the program starts (x86-64 with 
 set(some_dispatch OFF)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   find_program(SOME_LD NAMES ${CMAKE_CXX_COMPILER_TARGET}-ld.bfd ld.bfd ld)  # other linkers lack --force-group-allocation
-  # Sanitized programs are one version: sanitizers register variables of each object.
+  # Sanitized programs contain one version, because sanitizers register the variables of each
+  # object.
   if(SOME_CPU_DISPATCH AND SOME_LD AND CMAKE_NM AND CMAKE_OBJCOPY AND NOT SOME_ASAN)
     set(some_dispatch ON)
   else()

@@ -1,6 +1,6 @@
-# embed(LIBRARY FUNCTION FILES...): puts files into a library as they are. The generated source defines
-# std::span<const some::EmbeddedFile> FUNCTION(), with the files in the order given. .incbin is the assembler's, the same
-# on every architecture; #embed would need GCC 15.
+# embed(LIBRARY FUNCTION FILES...): embeds files unchanged into a library. The generated source defines std::span<const
+# some::EmbeddedFile> FUNCTION(), with the files in the given order. Uses the assembler's .incbin, which is the same on
+# every architecture; #embed would require GCC 15.
 function(embed library function)
   string(REPLACE "::" "_" symbol ${function})
   string(REGEX REPLACE "::[a-z_]+$" "" room ${function})

@@ -1,7 +1,7 @@
-# some_traced: the program on a CUDA runtime that records what it asks of a GPU instead of doing it, for machines
-# without one (tests/gpu/fake_cuda/runtime.cc). The same objects, another runtime: the fake is made of object files,
-# which come first, so nothing is left to take from cudart. A CUDA function that the program begins to use and the fake
-# lacks fails the link here with cudart's symbols defined twice; it is to be added to the fake.
+# some_traced: the program with a CUDA runtime that records calls instead of executing them, for machines without a GPU
+# (tests/gpu/fake_cuda/runtime.cc). It links the same objects; the fake's object files come first, so the linker takes
+# nothing from cudart. If the program begins to call a CUDA function that the fake lacks, the link fails with duplicate
+# symbols of cudart: add the function to the fake.
 file(GLOB fake_cuda_sources CONFIGURE_DEPENDS tests/gpu/fake_cuda/*.cc)
 add_library(some_fake_cuda OBJECT ${fake_cuda_sources})
 target_include_directories(some_fake_cuda PRIVATE tests/gpu/fake_cuda)

@@ -1,11 +1,12 @@
-# Every file call of short commands killed and failed once (tests/faults/run.py), power cuts that lose what was not
-# flushed (tests/faults/power.py), and runs stopped by signals at random moments (tests/faults/signals.py). scripts/faults does both at length.
+# Fault injection: every file call of short commands is killed and fails once (tests/faults/run.py), power failures lose
+# what was not flushed (tests/faults/power.py), and signals stop runs at random moments (tests/faults/signals.py).
+# scripts/faults runs all of these at length.
 enable_language(C)
 add_library(fault_shim MODULE tests/faults/shim.c)
 target_compile_options(fault_shim PRIVATE -Wall -Wextra)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 
-# A third of the faults here, all of them and every errno in ./check --long.
+# Runs a third of the faults here; ./check --long runs all of them with every errno.
 set(fault_stride 3)
 set(fault_tests "")
 set(long_fault_tests "")
@@ -17,7 +18,7 @@ foreach(scenario train resume adapt export import lab lab-list lab-report inspec
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --every)
   list(APPEND long_fault_tests long.faults.${scenario})
 endforeach()
-# One state in eight here, all of them in ./check --long.
+# Tests one state in eight here, all of them in ./check --long.
 foreach(scenario train resume adapt export import lab tokenizer)
   add_test(NAME faults.power-${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/power.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride 8)
@@ -34,7 +35,7 @@ foreach(signal TERM INT HUP KILL)
     --program '$<TARGET_FILE:some>' --count 100 --signal ${signal} --seed $(date +%s)")
   list(APPEND long_fault_tests long.faults.signals-${signal})
 endforeach()
-# Small files by the thousand, each flushed, belong in memory.
+# Thousands of small files, each flushed: use a memory file system.
 if(EXISTS /dev/shm)
   set_tests_properties(${fault_tests} ${long_fault_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
 endif()

@@ -1,6 +1,6 @@
 # cmake --install, and a Debian package (`cpack -G DEB` in the build folder): the program with its recipes, completions,
-# manual page and documents. Completions and manual page are written by the program itself, from its own definition of
-# the command line.
+# manual page and documents. The program itself generates completions and manual page from the definition of the command
+# line.
 include(GNUInstallDirs)
 
 set(extras ${CMAKE_BINARY_DIR}/extras)
@@ -39,11 +39,12 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-# Opened at run time where they are: faster matrix products, and line editing in `some chat`.
+# Optional at run time: faster matrix products, and line editing in `some chat`.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libdnnl3 | libdnnl2, libedit2")
 set(CPACK_STRIP_FILES ON)
-# The libraries that link ranks are packages of their own (some-mpi, some-nccl): they need MPI and NCCL, the program does
-# not. It finds them where they are installed, and says in one line what is missing when several ranks are started.
+# The backends that connect ranks are separate packages (some-mpi, some-nccl), because they require MPI and NCCL. The
+# program finds them where they are installed; without them, starting several ranks fails with one line that names the
+# missing package.
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_COMPONENTS_ALL Unspecified)
@@ -60,7 +61,7 @@ if(TARGET some_nccl)
   list(APPEND CPACK_COMPONENTS_ALL nccl)
   set(CPACK_DEBIAN_NCCL_PACKAGE_NAME some-nccl)
   set(CPACK_DEBIAN_NCCL_PACKAGE_DEPENDS "some (= ${PROJECT_VERSION})")
-  # NCCL may come from its vendor's archive or from a container's image: where it is, no package need own it.
+  # NCCL may also come from its vendor's archive or a container image, so no package dependency is declared.
   set(CPACK_DEBIAN_NCCL_PACKAGE_SHLIBDEPS OFF)
   set(CPACK_DEBIAN_NCCL_PACKAGE_RECOMMENDS libnccl2)
   set(CPACK_COMPONENT_NCCL_DESCRIPTION "Carries numbers of the ranks of some from GPU to GPU by NCCL.")

@@ -1,5 +1,5 @@
-# libsome.so with one public header (include/some/some.h), for find_package(some): some::some brings the header and the
-# library, and no compiler flag of this project.
+# libsome.so with one public header (include/some/some.h), for find_package(some): the target some::some adds the
+# header and the library, and no compiler flags of this project.
 include(GNUInstallDirs)
 add_library(some_library SHARED src/bindings/cpp/some.cc)
 target_link_libraries(some_library PRIVATE some_cli)

@@ -1,5 +1,5 @@
-# `import some`: the package is put together in build/python (PYTHONPATH=build/python), and installed for Debian's Python.
-# Built where that Python, its headers and pybind11 are (python3-dev, pybind11-dev); SOME_PYTHON names another interpreter.
+# `import some`: builds the package in build/python (PYTHONPATH=build/python) and installs it for Debian's Python. Built
+# if that Python, its headers and pybind11 are found (python3-dev, pybind11-dev); SOME_PYTHON names another interpreter.
 option(SOME_PYTHON_MODULE "Build the Python package where pybind11 is found" ON)
 set(some_python_found OFF)
 # `pip install .` (pyproject.toml): scikit-build-core sets SKBUILD and the interpreter, and installs one component.
@@ -27,7 +27,7 @@ if(some_python_found)
   set(package ${CMAKE_SOURCE_DIR}/python/some)
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/rooms/bindings)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/bindings ${CMAKE_BINARY_DIR}/rooms/bindings/bindings SYMBOLIC)
-  # name: of the target and of the folder that holds the package
+  # name: of the target and of the package's folder
   function(python_package name folder)
     pybind11_add_module(${name} MODULE NO_EXTRAS ${binding_sources})
     target_link_libraries(${name} PRIVATE some_cli)
@@ -62,7 +62,7 @@ if(SOME_TESTS AND some_python_found)
     add_test(NAME python.notebook COMMAND ${SOME_PYTHON} ${python_tests}/run_notebook.py ${CMAKE_SOURCE_DIR}/docs/python.ipynb)
     set_tests_properties(python.package python.notebook PROPERTIES
       ENVIRONMENT "PYTHONPATH=${CMAKE_BINARY_DIR}/python;SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR}" LABELS slow COST 30 SKIP_RETURN_CODE 77 TIMEOUT 600)
-    # The bindings once more, compiled with sanitizers; the library behind them comes as it is (cmake/sanitizers.cmake).
+    # The bindings compiled with sanitizers; the library itself is linked unchanged (cmake/sanitizers.cmake).
     python_package(some_python_asan python-asan)
     set(sanitizers -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
     target_compile_options(some_python_asan PRIVATE ${sanitizers})
@@ -70,7 +70,8 @@ if(SOME_TESTS AND some_python_found)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE asan OUTPUT_STRIP_TRAILING_WHITESPACE)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libubsan.so OUTPUT_VARIABLE ubsan OUTPUT_STRIP_TRAILING_WHITESPACE)
     add_test(NAME python.package_sanitized COMMAND ${SOME_PYTHON} ${python_tests}/package_test.py)
-    # Python itself leaks at its end, so leaks are not looked for; its allocator hides what is behind it, so malloc is used.
+    # Leak detection is off because Python itself leaks at exit; malloc replaces Python's allocator, which hides errors
+    # from the sanitizer.
     set_tests_properties(python.package_sanitized PROPERTIES LABELS slow COST 30 SKIP_RETURN_CODE 77 TIMEOUT 900
       ENVIRONMENT "PYTHONPATH=${CMAKE_BINARY_DIR}/python-asan;SOME_SOURCE_DIR=${CMAKE_SOURCE_DIR};LD_PRELOAD=${asan} ${ubsan};ASAN_OPTIONS=detect_leaks=0;PYTHONMALLOC=malloc")
   endif()

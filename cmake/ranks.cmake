@@ -1,6 +1,6 @@
-# Training on several ranks (tests/ranks/run.py): the same bytes on 1, 2 and 4, through kills and changes of their
-# number; evaluation, memories and queues of runs; ranks started by PMIx as srun does; different recipes, programs and
-# texts refused; a rank that hangs or goes round in circles. Skipped where there is no MPI.
+# Tests of training on several ranks (tests/ranks/run.py): bit-identical results on 1, 2 and 4 ranks, through kills
+# and changes of their number; evaluation, memories and run queues; ranks started through PMIx as by srun; rejection
+# of different recipes, programs and texts; a rank that hangs or loops forever. Skipped without MPI.
 find_program(SOME_MPIRUN mpirun)
 if(TARGET some_mpi AND SOME_MPIRUN)
   add_library(endless MODULE ${CMAKE_SOURCE_DIR}/tests/ranks/endless.cc)

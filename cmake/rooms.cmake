@@ -1,11 +1,12 @@
-# The rooms of src/ and which others each may include. A room is one folder with its subfolders and one static library.
-# It sees its own headers and those of the rooms it lists, with what those list in turn: build/rooms/X holds a link to
-# src/X alone, so "keys/rules/rules.h" is found only by a room that has build/rooms/keys among its include folders.
-# `some_room(NAME [O1|O3] [UNITY] [JSON] USES rooms...)`; scripts/check-rooms also refuses a direct include of a room that
-# is only reached through another one.
+# The rooms of src/ and the rooms that each may include. A room is one folder with its subfolders and one static
+# library. It sees its own headers and those of the rooms it lists, directly or indirectly: build/rooms/X contains a
+# link to src/X only, so "keys/rules/rules.h" is found only by a room with build/rooms/keys among its include folders.
+# `some_room(NAME [O1|O3] [UNITY] [JSON] USES rooms...)`; scripts/check-rooms also rejects a direct include from a room
+# that is listed only indirectly.
 set(some_rooms "")
 
-# What nearly every file reads first is precompiled once per level of optimization: a third of the time of a build.
+# Headers that nearly every file includes are precompiled once per optimization level, which saves a third of the
+# build time.
 set(common_headers <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <string> <string_view> <utility> <vector> <fmt/format.h>)
 set(json_headers ${common_headers} <nlohmann/json.hpp>)
 function(precompile target level)  # the first target of a level makes the header, the others use it
@@ -18,8 +19,8 @@ function(precompile target level)  # the first target of a level makes the heade
   endif()
 endfunction()
 
-# Sources compiled together pay for shared templates (JSON above all) once. Rooms whose loops are vectorized with "omp
-# simd" leave it out: their rounding may depend on what the compiler sees around them.
+# Unity builds compile shared templates (mostly JSON) once. Rooms whose loops are vectorized with "omp simd" are
+# excluded: their rounding may depend on the surrounding code.
 function(compile_together target)
   if(SOME_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)

@@ -1,7 +1,8 @@
-# Programs compiled with sanitizers. Only the sources that matter are compiled anew, everything else comes from the
-# libraries as they are: a whole build of its own would take as long as everything else together.
+# Programs compiled with sanitizers. Only the sources under test are recompiled and linked with the ordinary
+# libraries: a complete sanitized build would double the build time.
 
-# Everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check, scripts/fuzz for longer.
+# Fuzzing of everything that reads files (tests/fuzz/fuzz.h): thirty seconds in every check; scripts/fuzz
+# runs longer.
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/*.cc)
 set(reader_sources
   core/escape.cc core/files/files.cc core/files/folders.cc core/files/json.cc core/files/json_lines.cc tensor/safetensors.cc
@@ -15,8 +16,8 @@ set(reader_sources
   board/curves.cc board/json_walk.cc board/run_log.cc
   serve/api.cc
   exchange/hf_import.cc exchange/library_import.cc exchange/recipe_json.cc)
-# The sources of a folder are compiled as one, because templates that several of them use (JSON above all) are most of
-# the work with sanitizers.
+# The sources of a folder are compiled as one, because shared templates (mostly JSON) take most of the time with
+# sanitizers.
 set(reader_groups "")
 foreach(source ${reader_sources})
   get_filename_component(folder ${source} DIRECTORY)
@@ -24,8 +25,8 @@ foreach(source ${reader_sources})
   string(APPEND readers_of_${folder} "#include \"${CMAKE_SOURCE_DIR}/src/${source}\"\n")
 endforeach()
 list(REMOVE_DUPLICATES reader_groups)
-# In the libraries they stay apart (SOME_UNITY): an object that a program with sanitizers has itself must hold nothing
-# else.
+# In the libraries they are compiled separately (SOME_UNITY), because an object that a sanitized program replaces must
+# contain nothing else.
 list(TRANSFORM reader_sources PREPEND src/)
 set_source_files_properties(${reader_sources} src/data/loader.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 set(reader_files "")
@@ -43,14 +44,14 @@ target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
 target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
 
-# The threads of the loader under ThreadSanitizer.
+# The threads of the batch loader under ThreadSanitizer.
 add_executable(loader_threads tests/threads/loader.cc
   src/data/batch.cc src/data/loader.cc src/data/token_file.cc src/core/escape.cc src/core/files/files.cc)
 target_link_libraries(loader_threads PRIVATE some_data)
 target_compile_options(loader_threads PRIVATE -O1 -fsanitize=thread)
 target_link_options(loader_threads PRIVATE -fsanitize=thread)
 
-# By count, not by time: the same inputs on every machine.
+# Limited by count instead of time: every machine runs the same inputs.
 set(fuzz_tests "")
 set(long_fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
@@ -63,13 +64,13 @@ foreach(target tokenizer corpus json-lines safetensors token-cache event-file re
   endif()
   add_test(NAME fuzz.${target} COMMAND fuzz_readers --target ${target} --count ${inputs})
   list(APPEND fuzz_tests fuzz.${target})
-  # ./check --long: fifty times as many, and others each time. A fault prints its seed.
+  # ./check --long runs fifty times as many, with a new seed each time. A fault prints its seed.
   math(EXPR inputs "50 * ${inputs}")
   add_long_test(long.fuzz.${target} sh -c "exec '$<TARGET_FILE:fuzz_readers>' --target ${target} --count ${inputs} --seed $(date +%s)")
   list(APPEND long_fuzz_tests long.fuzz.${target})
 endforeach()
 add_test(NAME threads.loader COMMAND loader_threads)
-# Small files by the thousand belong in memory.
+# Thousands of small files: use a memory file system.
 if(EXISTS /dev/shm)
   set_tests_properties(${fuzz_tests} ${long_fuzz_tests} PROPERTIES ENVIRONMENT TMPDIR=/dev/shm)
 endif()

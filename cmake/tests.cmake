@@ -1,16 +1,16 @@
-# Test entries of ctest. A test program runs in a few processes (shards of GoogleTest), not in one for each of its test
-# cases: starting a program 2,600 times took longer than most of what it tests. Each process writes its results to
+# Test entries of ctest. A test program runs in a few processes (shards of GoogleTest) instead of one per test case,
+# because starting 2,600 processes took longer than most tests. Each process writes its results to
 # BUILD/tests/ENTRY.xml, from which scripts/count-tests counts test cases.
 #
-# Labels: fast (seconds), slow or long; gpu, mpi and browser for what needs one. Long entries are of the configuration
-# "long": only `ctest -C long`, which is `./check --long`, runs them.
+# Labels: fast (seconds), slow or long; gpu, mpi and browser for tests that require these. Long entries have the
+# configuration "long", which only `ctest -C long` (`./check --long`) runs.
 set(test_results ${CMAKE_BINARY_DIR}/tests)
 file(MAKE_DIRECTORY ${test_results})
 set(test_filters ${CMAKE_SOURCE_DIR}/scripts/gpu/filters.py)
 
-# add_test_program(test_NAME [SHARDS N COST SECONDS]): one entry NAME labelled fast, or, with a cost, N entries labelled
-# slow, NAME.1 to NAME.N. ctest starts entries with the highest cost first. Test cases that need a GPU or a browser,
-# which test_filters finds in the sources, are entries of their own: NAME.gpu and NAME.browser.
+# add_test_program(test_NAME [SHARDS N COST SECONDS]): one entry NAME labeled fast, or, with a cost, N entries labeled
+# slow, NAME.1 to NAME.N. ctest starts entries with the highest cost first. Test cases that require a GPU or a browser,
+# which test_filters finds in the sources, have separate entries: NAME.gpu and NAME.browser.
 function(add_test_program program)
   cmake_parse_arguments(PARSE_ARGV 1 with "" "SHARDS;COST" "")
   string(REGEX REPLACE "^test_" "" name ${program})

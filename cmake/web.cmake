@@ -1,5 +1,5 @@
-# Script and style of the program's pages: web/ is bundled with packages from npm's registry, and the program carries the
-# result with it. SOME_WEB=OFF: the program is built without charts, and its pages say so.
+# Bundles script and style of the program's pages from web/ and packages of npm's registry, and embeds the result. With
+# SOME_WEB=OFF the program is built without charts, and its pages state that.
 option(SOME_WEB "Bundle the charts of the program's pages; fetches packages from npm's registry" ON)
 
 set(web_build ${CMAKE_BINARY_DIR}/web)
@@ -11,7 +11,8 @@ if(SOME_WEB)
   else()
     set(platform linux-x64)
   endif()
-  # Packages are installed in the build folder, from the lock file, so that the checkout stays clean.
+  # Packages are installed into the build folder, from the lock file, so that the checkout stays
+  # clean.
   add_custom_command(
     OUTPUT ${web_build}/installed
     COMMAND ${CMAKE_COMMAND} -D INTO=${web_build} -D PLATFORM=${platform} -D TESTS=${SOME_TESTS} -P ${web}/install.cmake
@@ -37,5 +38,5 @@ else()
 endif()
 message(STATUS "Charts in pages: ${SOME_WEB}")
 
-# What src/plot/assets.cc embeds, in the order in which it reads them.
+# Files that src/plot/assets.cc embeds, in the order in which it reads them.
 set(page_files ${page_style} ${page_script} ${page_hash})

@@ -1,4 +1,4 @@
-// A page opened in Chromium by web/test/page.test.mjs, which tells what every page is held to.
+// Opens a page in Chromium with web/test/page.test.mjs, which documents what every page must satisfy.
 #pragma once
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 
 namespace some {
 
-// Why no page can be opened here; empty when it can.
+// Returns why no page can be opened here; empty if one can.
 inline std::string no_browser() {
   if (embedded_assets().script.empty()) return "built with SOME_WEB=OFF: no charts to open in a browser";
   const char* own = std::getenv("SOME_CHROMIUM");
@@ -26,7 +26,7 @@ inline std::string no_browser() {
   return "";
 }
 
-// `expected`: see web/test/page.test.mjs. SOME_SCREENSHOTS=FOLDER keeps pictures of the page.
+// `expected`: see web/test/page.test.mjs. SOME_SCREENSHOTS=FOLDER saves pictures of the page.
 inline void open_in_browser(TemporaryFolder& folder, const std::string& name, const std::string& html,
                             const nlohmann::json& expected) {
   const std::string page = folder.write(name + ".html", html);

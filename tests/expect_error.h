@@ -1,4 +1,4 @@
-// What tests ask of errors: their code and values (core/error.h), not their sentences, which may be reworded.
+// Assertions on errors: tests compare code and values (core/error.h), not messages, which may be reworded.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ inline std::string described(const Error& error) {
   return out + "\n  " + error.what();
 }
 
-// The Error that `work` throws, if it throws one.
+// Returns the Error thrown by `work`, if any.
 template <typename Work>
 std::optional<Error> error_in(Work&& work) {
   try {
@@ -31,7 +31,7 @@ std::optional<Error> error_in(Work&& work) {
   return std::nullopt;
 }
 
-// Whether `error` has this code, and all of these values in this order; it may have others between them.
+// True if `error` has this code and all of these values in this order, possibly with others between them.
 inline ::testing::AssertionResult is_error(const std::optional<Error>& error, Code code,
                                            const std::vector<std::string>& values = {}) {
   std::string wanted(name_of(code));
@@ -46,7 +46,7 @@ inline ::testing::AssertionResult is_error(const std::optional<Error>& error, Co
   return ::testing::AssertionFailure() << described(*error) << "\nwanted: " << wanted;
 }
 
-// A user can set right what has this error.
+// True if the error is one that a user can correct.
 inline ::testing::AssertionResult is_bad_input(const std::optional<Error>& error, Code code,
                                                const std::vector<std::string>& values = {}) {
   if (error && error->fault() != Fault::input)
@@ -54,7 +54,7 @@ inline ::testing::AssertionResult is_bad_input(const std::optional<Error>& error
   return is_error(error, code, values);
 }
 
-// Whether one of the warnings has this code and these values.
+// True if one of the warnings has this code and these values.
 inline ::testing::AssertionResult has_warning(const std::vector<LogMessage>& messages, Code code,
                                               const std::vector<std::string>& values = {}) {
   std::string heard;
@@ -71,6 +71,6 @@ inline ::testing::AssertionResult has_warning(const std::vector<LogMessage>& mes
 }  // namespace some
 
 // EXPECT_ERROR(load(path), Code::file_not_found, path): the code, then values in the order of the message. A statement
-// with commas in braces goes in parentheses of its own.
+// with commas in braces needs parentheses around it.
 #define EXPECT_ERROR(statement, code, ...) \
   EXPECT_TRUE(some::is_error(some::error_in([&] { static_cast<void>(statement); }), code, {__VA_ARGS__}))

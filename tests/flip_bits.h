@@ -1,4 +1,4 @@
-// Damage as a disk does it: every bit of a file, one at a time.
+// Damages a file like a faulty disk: flips every bit, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace some {
 
-// Calls `look` with each bit of the file turned once; afterwards the file is whole again.
+// Calls `look` with each bit of the file flipped once; restores the file at the end.
 inline void flip_every_bit(const std::string& path, const std::function<void(std::size_t byte, int bit)>& look) {
   std::ifstream whole(path, std::ios::binary);
   const std::string bytes((std::istreambuf_iterator<char>(whole)), std::istreambuf_iterator<char>());

@@ -1,4 +1,4 @@
-// A safetensors file in fp16, as other programs write it; the program itself only reads such.
+// Writes a safetensors file in fp16, as other programs do; our own code only reads fp16.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline float half_value(std::uint16_t bits) {
                                : std::ldexp(static_cast<float>(fraction + 1024), exponent - 25));
 }
 
-// Rounds to the nearest half, to an even one between two.
+// Rounds to the nearest half, ties to even.
 inline std::uint16_t half_bits(float value) {
   const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
   const float size = std::fabs(value);
@@ -32,12 +32,12 @@ inline std::uint16_t half_bits(float value) {
   if (size == 0.0f) return sign;
   int exponent = 0;
   std::frexp(size, &exponent);                    // size = m * 2^exponent, 0.5 <= m < 1
-  const int unit = std::max(exponent - 11, -24);  // the last place of a half is 2^unit
+  const int unit = std::max(exponent - 11, -24);  // 2^unit: weight of the last digit of a half
   const auto count = static_cast<int>(std::nearbyint(std::ldexp(size, -unit)));
   return static_cast<std::uint16_t>(sign | (((unit + 24) << 10) + count));
 }
 
-// Tensors of float32 become fp16, others stay as they are.
+// Converts tensors of float32 to fp16; others stay as they are.
 inline void write_half_file(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors) {
   nlohmann::json header = nlohmann::json::object();
   std::string data;

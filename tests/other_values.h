@@ -1,4 +1,4 @@
-// Values of a setting unlike the one it has, for tests that go through every setting there is.
+// Returns values of a setting that differ from its current one, for tests over all settings.
 #pragma once
 
 #include <vector>

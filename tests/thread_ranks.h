@@ -1,4 +1,4 @@
-// Ranks as threads of one process, for tests of what a group computes.
+// Ranks as threads of one process, for tests of group operations.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace some {
 
-struct Post {  // letters on their way, by (from, to)
+struct Post {  // undelivered messages, by (from, to)
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::pair<int, int>, std::deque<std::string>> letters;
@@ -64,7 +64,7 @@ inline std::vector<float> numbers(int rank, std::int64_t count) {
   return out;
 }
 
-// The tree as it is defined, by itself.
+// The summation tree by its definition, without a group.
 inline float tree_sum(const std::vector<float>& values, std::size_t begin, std::size_t end) {
   if (end - begin == 1) return values[begin];
   std::size_t half = 1;
@@ -72,7 +72,7 @@ inline float tree_sum(const std::vector<float>& values, std::size_t begin, std::
   return tree_sum(values, begin, begin + half) + tree_sum(values, begin + half, end);
 }
 
-// Whether results[rank][tensor] are everywhere the sums of the `numbers` of all ranks; counts: of each tensor.
+// True if results[rank][tensor] equal the sums over the `numbers` of all ranks; counts: elements of each tensor.
 template <typename Results, typename Counts>
 void expect_tree_sums(const Results& results, const Counts& counts) {
   for (std::size_t t = 0; t < counts.size(); ++t) {

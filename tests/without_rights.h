@@ -1,4 +1,4 @@
-// For tests of what permissions do. The superuser passes by them, so that it becomes nobody until the end of the scope.
+// For tests of permissions, which root bypasses: drops root's rights until the end of the scope.
 #pragma once
 
 #include <unistd.h>
@@ -10,7 +10,7 @@ namespace some {
 
 class WithoutRights {
  public:
-  // The folder and all that is in it become nobody's own.
+  // Makes the user `nobody` own the folder and all that is in it.
   explicit WithoutRights(const std::string& folder) : superuser_(::geteuid() == 0) {
     if (!superuser_) return;
     works_ = ::chown(folder.c_str(), nobody, nobody) == 0;
@@ -23,8 +23,8 @@ class WithoutRights {
   }
   WithoutRights(const WithoutRights&) = delete;
   WithoutRights& operator=(const WithoutRights&) = delete;
-  // Empty, or why nothing can be tested: not every container lets a process be somebody else, or nobody see the
-  // `program`.
+  // Returns why permissions cannot be tested here, or an empty text: a container may not allow changing the user, or
+  // `nobody` may not be able to read the `program`.
   std::string why_not(const std::string& program = "/") const {
     if (!works_) return "the superuser cannot become nobody here";
     return ::eaccess(program.c_str(), X_OK) == 0 ? "" : program + " is not for everybody";

@@ -1,6 +1,7 @@
 # Bundles the script and the style of the program's pages.
 # usage: cmake -D MODULES=NODE_MODULES -D PLATFORM=linux-x64 -D OUT=FOLDER -P bundle.cmake
-# Writes page.js, page.css and page.sha256: the script's hash, by which a page's content policy knows it.
+# Writes page.js, page.css and page.sha256, the script's hash, which a page's content security policy
+# contains.
 cmake_minimum_required(VERSION 3.25)
 set(banner "/*! Holds Apache ECharts and ZRender (Apache License 2.0, BSD 3-Clause License), umap-js (Apache License 2.0),\n"
   "ml-levenberg-marquardt and ml-matrix (MIT License) */")
@@ -12,7 +13,7 @@ execute_process(
     --log-level=warning
   WORKING_DIRECTORY ${CMAKE_CURRENT_LIST_DIR} COMMAND_ERROR_IS_FATAL ANY)
 
-# Where the page's own script element would end or begin a comment, the page would be broken.
+# A script must not contain tags that would end the page's script element or begin a comment.
 file(READ ${OUT}/page.js script)
 string(TOLOWER "${script}" script)
 foreach(mark "</script" "<!--")

@@ -1,14 +1,14 @@
-# Installs the npm packages that package-lock.json pins, each held to the SHA-512 that stands there. Building the program
-# thus needs neither npm nor node, which in Debian are hundreds of packages and would take longer than compiling.
+# Installs the npm packages pinned in package-lock.json, and verifies the SHA-512 of each. Building the program
+# therefore requires neither npm nor Node, which are hundreds of packages in Debian.
 # usage: cmake -D INTO=FOLDER [-D PLATFORM=linux-x64] [-D TESTS=ON] -P install.cmake     writes FOLDER/node_modules
-# Archives come from the user's cache, from npm's cache, or from the registry that npm is set to use. What was installed
-# once can be installed again without a network.
+# Archives come from the user's cache, from npm's cache, or from the configured registry. A repeated installation works
+# without a network.
 cmake_minimum_required(VERSION 3.25)
 if(NOT INTO)
   message(FATAL_ERROR "usage: cmake -D INTO=FOLDER [-D PLATFORM=linux-x64] [-D TESTS=ON] -P install.cmake")
 endif()
 
-# npm knows best where it is set to fetch from; without it, what it would read first.
+# Asks npm for its registry; without npm, reads the configuration that npm would read.
 set(registry https://registry.npmjs.org)
 find_program(npm npm)
 if(npm)
@@ -38,7 +38,7 @@ elseif(NOT "$ENV{HOME}" STREQUAL "")
   set(cache "$ENV{HOME}/.cache/some/npm")
 endif()
 
-# Puts the archive of one package where `archive` says.
+# Stores the archive of one package in `archive`.
 function(fetch name version integrity archive)
   if(NOT integrity MATCHES "^sha512-([A-Za-z0-9+/=]+)$")
     message(FATAL_ERROR "package-lock.json: ${name} has no SHA-512")
@@ -77,7 +77,7 @@ function(fetch name version integrity archive)
   if(NOT found STREQUAL wanted)
     message(FATAL_ERROR "${url}: not what package-lock.json names (SHA-512 ${found} instead of ${wanted})")
   endif()
-  # A cache that cannot be written is no reason to stop.
+  # A read-only cache is not an error.
   execute_process(COMMAND ${CMAKE_COMMAND} -E make_directory "${cache}" ERROR_QUIET)
   execute_process(COMMAND ${CMAKE_COMMAND} -E copy "${archive}" "${kept}" ERROR_QUIET)
 endfunction()

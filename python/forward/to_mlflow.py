@@ -12,7 +12,7 @@ import run_lines
 options = run_lines.options(__doc__, "experiment")
 mlflow.set_experiment(options.group)
 with mlflow.start_run(run_name=os.path.basename(options.run)):
-    # MLflow takes a hundred parameters at once, each of at most 500 characters.
+    # MLflow accepts at most a hundred parameters per call, each of at most 500 characters.
     settings = run_lines.settings(options.run)
     parameters = [(re.sub(r"[^\w./ -]", "_", key), str(value)[:500]) for key, value in settings.items()]
     for begin in range(0, len(parameters), 100):

@@ -15,7 +15,8 @@ own_id = hashlib.sha256(options.run.encode()).hexdigest()[:16]
 there = wandb.init(project=options.group, name=os.path.basename(options.run), id=own_id, resume="allow",
                    config=run_lines.settings(options.run))
 first, step, waiting = there.step, None, {}
-# Lines of one step (training, evaluation, the end of an epoch) are one entry there: steps only ever go up.
+# Lines of one step (training, evaluation, end of an epoch) form one entry, because W&B requires increasing
+# steps.
 for line in run_lines.lines(options.run, options.follow):
     if step is not None and line["step"] != step and waiting:
         there.log(waiting, step=step)

@@ -80,8 +80,8 @@ def symmetric(key, first, count):
     return (2 * whole + 1 - 16777216).astype(np.float32) * np.float32(2.0**-24)
 
 
-# Arithmetic that is rounded once. NumPy has no fused multiply-add, so it is made here of error-free sums and products and
-# of rounding to odd (Boldo and Melquiond, 2008); numbers as large or small as here never overflow or vanish in between.
+# Computes a fused multiply-add, which NumPy lacks, from error-free sums and products and rounding to odd (Boldo and
+# Melquiond, 2008). Numbers of the magnitudes used here never overflow or underflow in between.
 
 
 def two_sum(a, b):
@@ -118,7 +118,7 @@ def add_product(product, c):
     middle, rest = two_sum(c, low)
     first, second = two_sum(high, middle)
     third = rest + second
-    # `third` is rounded. Its neighbours to both sides nearly always lead to the same sum, which then is the right one.
+    # `third` is rounded. Both of its neighbors nearly always lead to the same sum, which is then the correct one.
     result = first + third * (1.0 + 2.0**-52)
     doubtful = result != first + third * (1.0 - 2.0**-52)
     if np.any(doubtful):
@@ -177,7 +177,8 @@ def normal(key, first, count):
 # The library.
 
 
-# Each draws the matrices [experts, rows, cols] of some experts, whose numbers begin at `first`.
+# Each function draws the matrices [experts, rows, cols] of some experts, whose streams begin at
+# `first`.
 
 
 def draw_default(key, drop_key, first, rows, cols, experts):
@@ -278,7 +279,8 @@ def draw_matrices(seed, init, layer, name, experts, rows, cols):
     stream = f"experts.{layer}.{STREAMS[name]}"
     key, drop_key = stream_key(seed, stream), stream_key(seed, stream + ".drop")
     out = np.empty((experts, rows, cols), np.float32)
-    # Many experts at once take hardly longer than one; how many is a matter of memory (some hundred megabytes).
+    # Many experts at once take hardly longer than one; the number is limited by memory (a few hundred
+    # megabytes).
     together = max(1, min(experts, (1 << 22) // (rows * cols)))
     for e in range(0, experts, together):
         count = min(together, experts - e)

@@ -278,7 +278,8 @@ class Block(nn.Module):
         if setting("some.temperature") == "learned":
             self.log_temperature = nn.Parameter(torch.zeros(1))
         self.experts = Experts(config, self.layer)
-        # The key store: what is routed by, and what the program needs to go on learning.
+        # The key store: keys used for routing, and state that the program needs to continue
+        # learning.
         self.register_buffer("keys", torch.zeros(count, query))
         self.register_buffer("usage", torch.zeros(count))
         self.register_buffer("mass", torch.zeros(count))
@@ -362,7 +363,7 @@ class Block(nn.Module):
             if hasattr(self, "choice_bias"):
                 ranked = ranked + self.choice_bias.to(ranked.dtype)
             ranked = torch.where(torch.isnan(ranked), torch.full_like(ranked, float("-inf")), ranked)
-            # The lower expert among equals: a stable sort keeps their order.
+            # Ties go to the lower expert: a stable sort keeps their order.
             indices = torch.sort(ranked, dim=-1, descending=True, stable=True).indices[:, :k]
         if hasattr(self, "log_temperature"):
             temperature = self.log_temperature.to(scores.dtype).exp()
@@ -524,7 +525,7 @@ class SomeModel(SomeTransformer, nn.Module):
         return self.run(tokens, cache, real)
 
 
-# An exported folder, read and written without other packages.
+# Reads and writes an exported folder without other packages.
 
 
 def load(folder):
@@ -562,7 +563,7 @@ def save(model, folder):
     model.config.save_pretrained(folder)
 
 
-# The thin layer that transformers sees.
+# The thin wrapper that transformers uses.
 
 try:
     import transformers

@@ -3,7 +3,7 @@ import re
 import shutil
 from collections import Counter, defaultdict
 
-# A program's cases are dealt out to so many processes.
+# Number of processes among which a program's test cases are divided.
 SHARDS = {"test_ops": 4, "test_model": 3, "test_train": 2}
 ENDED = re.compile(r"^\[ +(OK|SKIPPED|FAILED) +\] (\S+?),? .*\(\d+ ms\)$", re.M)
 BEGAN = re.compile(r"^\[ RUN +\] (\S+)$", re.M)
@@ -87,7 +87,8 @@ def sanitize(session):
     def cases(program, chosen=None):
         return [session.pack / "bin" / program, f"--gtest_filter={chosen or filters[program]}"]
 
-    # It is slow: the cases of the operations in parts, without those that only run twice.
+    # compute-sanitizer is slow: it runs the cases of the operations in parts, without those that
+    # only repeat a run.
     race = ["--racecheck-report", "all", "--show-backtrace", "no", "--print-limit", "5000"]
     raced = cases("test_ops", "*CudaFloat*:*CudaBfloat16*")
     asked = [
@@ -115,7 +116,7 @@ def tell_of_tool(session, tool, what, done):
     line += f"; {last[0]}" if last else ""
     bad = not done.fine
     if tool == "racecheck":
-        # cuBLASLt's kernels (nvjet_...) are reported too: they are not ours to mend.
+        # Reports on cuBLASLt's kernels (nvjet_...) are ignored, because they cannot be fixed here.
         accesses = re.findall(r"^.*(?:Thread|access) .* ?at .*$", said, re.M)
         ours = [access for access in accesses if "nvjet_" not in access]
         line += f"; accesses in kernels of ours: {len(ours)}"

@@ -164,11 +164,11 @@ class Session:
         left = self.left()
         if left < 1:
             return Done(None)
-        # The session itself stops what is running when its time is up; timeout(1) then only sees to it that it ends,
-        # also where this script was killed. Never both at once: to timeout a second signal means to kill.
+        # The session itself stops running commands when its time is up; timeout(1) ensures that they end even if
+        # this script was killed. Never both at once: timeout treats a second signal as a request to kill.
         limit = limit if limit and limit < left - 5 else left + SAVING
         began = time.monotonic()
-        # It ends the whole group; and unlike a new session of processes, that does not outlive the call.
+        # Ends the whole process group; unlike a new session, the group does not outlive the call.
         bounded = ["timeout", "--preserve-status", f"--kill-after={SAVING}", f"{limit:.1f}", *map(str, command)]
         with self.lock:
             if self.stopped:
@@ -254,7 +254,7 @@ class Session:
         for program in (self.pack / "bin").iterdir():
             said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
             missing |= set(re.findall(r"^\s*(\S+) => not found", said, re.M))
-        # The program loads cuBLASLt itself, which ldd does not see, and reports if it is not there.
+        # The program loads cuBLASLt itself, which ldd does not see; it reports a missing library.
         folders = [str(folder) for folder in program_folders() if any(folder.glob("libcublasLt.so.*"))][:1]
         for name in sorted(missing):
             found = next((folder for folder in program_folders() if (folder / name).exists()), None)

@@ -33,7 +33,8 @@ def read(session):
             taken[tokens, text] = read_pairs(session, run, tokens, text)
         begun, whole = taken.get((short, stories)), taken.get((long, stories))
         if begun and whole:
-            # What a reading begins with (kernels are loaded, the mean of the states is taken) is in both lengths.
+            # Both lengths include the startup of a reading (kernels are loaded, the mean of the states is
+            # computed), so it cancels.
             more = {name: whole[name] - begun[name] for name in whole}
             ratio = f", {more['memory'] / more['alone']:.3f} times as long" if more["alone"] > 0 else ""
             session.note(f"read stories, from {short:,} to {long:,} tokens: memory {more['memory']:.3f} s, alone "

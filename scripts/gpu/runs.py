@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from gpu.kit import ROOT
 
 SEEDS = ROOT / "scripts/gpu-seeds.txt"
-# A rehearsal's model and text. Keys that a recipe has no use for do no harm in it.
+# Model and text of a rehearsal. Keys that a recipe does not use have no effect.
 TINY_MODEL = ["model.d_model=32", "model.layers=2", "model.heads=2", "model.seq_len=64", "some.experts=8",
               "some.d_ffn=32", "some.top_k=2", "train.batch=8"]
 TINY_RUN = TINY_MODEL + ["data.train_documents=300", "data.valid_documents=40", "data.vocab=600", "train.epochs=2",
@@ -69,7 +69,8 @@ def lines_of(path):
 
 
 def gini(layer):
-    # Nothing is counted where keys never learn: what the validation stories chose stands in for it, as in a report.
+    # Nothing is counted if keys never learn; the assignments of the validation documents are used instead, as in a
+    # report.
     counted = layer["count"]["experts_used"] > 0 or "validation" not in layer
     return layer["count" if counted else "validation"]["gini"]
 
@@ -132,7 +133,7 @@ def train_one(session, run, workers, drop_weights):
                                  "--device", session.device, "--threads", threads, "--json"])
     entry = ((one.json() or {}).get("runs") or [{}])[0]
     if drop_weights and one.fine and not {run.name, run.recipe} & set(session.keep):
-        # Many runs would fill the disk. The run is known as finished all the same.
+        # Many runs would fill the disk. A run without weights is still recognized as finished.
         shutil.rmtree(run.folder(session) / "checkpoints", ignore_errors=True)
     outcome = ": ".join(filter(None, (entry.get("outcome") or one.said(), entry.get("message"))))
     return outcome, one.fine or one.cut
@@ -148,7 +149,7 @@ def train_all(session, runs, workers, drop_weights=False):
     waiting = [run for run in runs if run.name not in finished]
     for run, cost in zip(waiting, session.side_by_side(workers, lambda run: cost_of(session, run), waiting)):
         run.cost = cost
-    # Those that are finished too: the program sees whether it is with these settings that they are.
+    # Includes finished runs: the program checks whether their settings are equal.
     order = sorted(runs, key=lambda run: (run.name not in finished, known[run.name] is None,
                                             run.cost if session.short_first else -run.cost))
     session.say(f"{len(finished)} of {len(runs)} runs are finished; {len(waiting)} to do, {workers} at a time, "
@@ -211,7 +212,7 @@ def seeds(session):
     if not runs:
         wanted = " or ".join(session.only) or "at all"
         return session.note(f"seeds: {session.list.name} has no run or recipe {wanted}", bad=True)
-    # Before anything is trained: weights that a slip of the pen did not keep are gone.
+    # Checked before anything is trained, because weights that were not kept by mistake are lost.
     if unknown := set(session.keep) - {run.name for run in runs} - {run.recipe for run in runs}:
         names = " ".join(sorted(unknown))
         return session.note(f"seeds: --keep {names}: no such run or recipe is to be trained", bad=True)

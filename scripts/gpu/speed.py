@@ -4,7 +4,8 @@ import sys
 
 from gpu.runs import TINY_MODEL
 
-# Recipes that are compared by default; each is also a form of the peer. Those of the published form train padded too.
+# Recipes compared by default; each is also a form of the PyTorch baseline. Those of the published form are also
+# trained with padding.
 COMPARED = ("a4", "b2", "features", "dense-match", "dense-conv", "mod-shift-gentle", "mod-conv")
 PADDED = ("a1", "a4", "b2")
 

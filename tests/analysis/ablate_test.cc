@@ -66,7 +66,7 @@ TEST(Ablate, ChangesAreThoseOfAModelThatNeverChoosesTheExpert) {
     }
   }
   EXPECT_NEAR(load, run.recipe.model.experts, 1e-9);
-  // The same by hand, for one expert: its choices are gone and the others' losses are those of the report.
+  // Repeats one ablation by hand: the expert has no assignments, and the losses equal those of the report.
   KeyState& keys = run.model->layers()[1].keys;
   Tensor bias = Tensor::zeros({run.recipe.model.experts}, keys.keys.dtype());
   bias.data<float>()[2] = -1e30F;

@@ -110,7 +110,7 @@ TEST(LabelTest, RareUnitsAreNotJudged) {
   LabelTestOptions options;
   options.affinities = true;
   options.min_count = 3;
-  // Expert 1 fires once, always for label 1.
+  // Expert 1 fires once, for label 1.
   const LabelTest test = test_labels(few, {2, 1, 2, {0, 0, 0, 0, 1}, {0, 0, 0, 0, 1}, {}}, options);
   EXPECT_EQ(test.expert_affinity[1].unit, 0);
   EXPECT_EQ(test.sets.size(), 1u);

@@ -234,7 +234,7 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   const Generated both = generate(*run.model, run.tokenizer, {prompt}, options).front();
   EXPECT_NE(alone.tokens, both.tokens);
 
-  // Side by side with a text that has no memory, and with others that do.
+  // In a batch with a text that has no memory, and with others that have one.
   EngineOptions three;
   three.max_sequences = 3;
   Engine engine(*run.model, run.tokenizer, three);

@@ -482,7 +482,7 @@ TEST_F(Trained, RunsAreListedWithTheirSavedStep) {
   EXPECT_EQ(runs[0]["step"], list_checkpoints(*folder_ / "run").back().step);
   EXPECT_EQ(runs[1]["step"], list_checkpoints(folder / "runs/stopped").back().step);
   EXPECT_GT(runs[1]["step"], 0);
-  // One line per run; their settings only when asked for.
+  // One line per run; settings only if requested.
   const CommandResult table = run_command(folder.path(), {"runs"});
   EXPECT_EQ(std::count(table.out.begin(), table.out.end(), '\n'), 3) << table.out;
   EXPECT_NE(table.err.find("--settings"), std::string::npos) << table.err;

@@ -117,7 +117,7 @@ TEST_F(GoOn, SeveralTextsInTurn) {
   for (const char* part : {"Validation loss", "Training loss", "runs/continual", "Settings that differ"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
   EXPECT_NE(some({"settings", "stage"}).out.find("stage.title"), std::string::npos);
-  // Names of other programs, also where they are a part of another word (frozen_layers).
+  // Names used by other programs, also if they are part of another word (frozen_layers).
   const std::string layers = some({"settings", "n_layer"}).out;
   EXPECT_NE(layers.find("model.layers"), std::string::npos);
   EXPECT_EQ(layers.find("frozen_layers"), std::string::npos);

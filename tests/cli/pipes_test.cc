@@ -1,4 +1,4 @@
-// Training whose reader leaves, and files that reach the limit of the shell.
+// Training with a reader that disconnects, and files that reach the shell's size limit.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -32,7 +32,7 @@ TEST(Pipes, TrainingContinuesIfTheReaderOfItsLogLeaves) {
   EXPECT_EQ(list_checkpoints(folder / "read").back().step, 30);
 }
 
-// Every limit ends in one line with a reason, or in success; nothing half written is left.
+// Every limit ends in one line with a reason, or in success; no partial file is left.
 TEST(Pipes, AFileBeyondTheLimitOfTheShellIsAnErrorNotASignal) {
   const TemporaryFolder folder;
   bool failed = false;

@@ -1,4 +1,4 @@
-// `some serve` with real clients: the chat page in a browser, OpenAI's client of npm, and curl.
+// `some serve` with real clients: the chat page in a browser, OpenAI's npm client, and curl.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -101,12 +101,12 @@ TEST(ServeCommand, ServesCurlAndStopsInTime) {
   const auto answer =
       nlohmann::json::parse(curl(fmt::format(R"({} -d '{{"prompt":"Once","max_tokens":3}}' {})", json, to)));
   EXPECT_TRUE(answer["choices"][0]["text"].is_string());
-  // Without its type a page of another site could send it.
+  // Without this content type a page of another site could send the request.
   EXPECT_NE(curl(fmt::format(R"(-d '{{"prompt":"Once"}}' {})", to)).find("application/json"), std::string::npos);
   EXPECT_NE(curl(fmt::format(R"(-N {} -d '{{"prompt":"Once","max_tokens":3,"stream":true}}' {})", json, to))
                 .find("data: [DONE]"),
             std::string::npos);
-  // An answer that never ends is ended after the grace.
+  // An answer that never ends is ended after the grace period.
   const std::string late = fmt::format(
       R"(sh -c 'curl -sS -N -m 60 {} -d "{{\"prompt\":\"Once\",\"max_tokens\":200000,\"logit_bias\":{{\"2\":-100}},\"stream\":true}}" {} > "{}" & echo $! > "{}"')",
       "-H \"Content-Type: application/json\"", to, folder / "late", folder / "pid");

@@ -25,7 +25,7 @@ struct Seen {
   std::string shown;
 };
 
-// Keys to type once `when` appears after the previous match.
+// Keys to type when `when` appears after the previous match.
 struct Typed {
   std::string when, keys;
   std::size_t then = 0;  // and this number of further bytes was shown

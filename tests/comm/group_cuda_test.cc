@@ -1,4 +1,4 @@
-// Sums of ranks on a GPU: those of the tree, and what NCCL carries comes as it was sent.
+// Sums over ranks on a GPU: equal to those of the tree, and NCCL transports data unchanged.
 #include <gtest/gtest.h>
 
 #include "comm/group.h"
@@ -9,7 +9,7 @@ namespace {
 
 Device open_gpu() { return Device(cuda::open(cuda::first_usable_gpu())); }
 
-// Between streams of one GPU, by way of the host: NCCL refuses two ranks on one GPU.
+// Two streams of one GPU, through the host: NCCL rejects two ranks on one GPU.
 class ThreadGpuLink : public GpuLink {
  public:
   ThreadGpuLink(std::shared_ptr<Post> post, int rank, int size, Device device)
@@ -65,7 +65,7 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
         const Tensor there = given.to(device);
         group.broadcast(std::array{there});
         EXPECT_EQ(read_vector(there)[3], 11);
-        // Rows: rank r's number to everyone.
+        // Rows: rank r's number is sent to every rank.
         const std::vector<std::int64_t> one_each(static_cast<std::size_t>(size), 1);
         Tensor rows = Tensor::zeros({size}, DType::f32), arrived = Tensor::zeros({size}, DType::f32, device);
         for (int r = 0; r < size; ++r) rows.data<float>()[r] = static_cast<float>(group.rank() * 100 + r);
@@ -106,7 +106,7 @@ TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
   });
 }
 
-// Two ranks on one GPU are told that they go through the host.
+// With two ranks on one GPU, the log reports transport through the host.
 TEST(GroupCuda, ASharedGpuIsNotForNccl) {
   if (!cuda::available()) GTEST_SKIP() << cuda::unavailable_reason_text();
   std::string said;
@@ -119,7 +119,7 @@ TEST(GroupCuda, ASharedGpuIsNotForNccl) {
     const Device device = open_gpu();
     group.link_gpus(device, log);
     EXPECT_FALSE(group.has_gpu_link());
-    group.link_gpus(device, log);  // asked again, told once
+    group.link_gpus(device, log);  // opened again, reported once
   });
   EXPECT_EQ(
       said,

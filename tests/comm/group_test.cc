@@ -1,4 +1,4 @@
-// What a group computes does not depend on what carries its messages: here, threads of one process.
+// The results of a group do not depend on its transport; here, threads of one process.
 #include "comm/group.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,8 @@ TEST(Group, AloneNothingHappens) {
 
 TEST(Group, SumsByTheTree) {
   for (const int size : {2, 3, 4, 5, 6, 7, 8, 16}) {
-    // Small tensors go together, the large one by itself; some have fewer numbers than there are ranks.
+    // Small tensors are packed together, the large one is sent separately; some have fewer elements than there are
+    // ranks.
     const std::vector<std::int64_t> counts{1, 5, 1000, 70001};
     std::vector<std::vector<std::vector<float>>> results(static_cast<std::size_t>(size));
     on_ranks(size, [&](const Group& group) {
@@ -43,11 +44,11 @@ TEST(Group, SumsByTheTree) {
       std::int32_t small = 1 << group.rank();
       tensors.push_back(Tensor::wrap(&whole, {1}, DType::i64, Device::cpu, nullptr));
       tensors.insert(tensors.begin(), Tensor::wrap(&small, {1}, DType::i32, Device::cpu, nullptr));
-      tensors.insert(tensors.begin(), Tensor());  // what is not kept is passed over
+      tensors.insert(tensors.begin(), Tensor());  // skips the parts that are not kept
       group.all_reduce_sum(threads, tensors);
       EXPECT_EQ(whole, size * (size + 1) / 2);
       EXPECT_EQ(small, (1 << size) - 1);
-      // In a power of two no rank sends more than a ring would; what is gathered first is little.
+      // With a power of two, no rank sends more bytes than in a ring.
       if ((size & (size - 1)) == 0) {
         const double ring = 2.0 * (size - 1) / size * 4 * 71007;
         EXPECT_LT(static_cast<double>(group.traffic().bytes), ring + 20000);
@@ -69,7 +70,7 @@ TEST(Group, GathersBroadcastsAndFolds) {
       EXPECT_EQ(text, "from the first");
       EXPECT_EQ(group.all_reduce_max((group.rank() * 5) % size == 2 % size ? 9 : group.rank() % 2), 9);
       group.barrier();
-      // Order matters to what is folded: the digits of the ranks, one after the other.
+      // The merge is not commutative: concatenates the digits of the ranks.
       Tensor digits = Tensor::zeros({1}, DType::i64);
       digits.data<std::int64_t>()[0] = group.rank() + 1;
       Tensor width = Tensor::zeros({1}, DType::i64);
@@ -91,7 +92,7 @@ TEST(Group, ExchangesRows) {
     on_ranks(size, [&](const Group& linked) {
       const Group group = size == 1 ? Group() : linked;
       const int self = group.rank();
-      // Rank r has (r + 2 q) % 3 rows for rank q: some have none. A row says where it comes from and goes to.
+      // Rank r has (r + 2 q) % 3 rows for rank q, possibly none. A row contains its source and destination.
       const auto rows = [&](int from, int to) { return std::int64_t{(from + 2 * to) % 3}; };
       std::vector<std::int64_t> sent;
       std::vector<float> out;
@@ -129,7 +130,7 @@ TEST(Group, EveryRankGetsAllRows) {
       std::vector<std::int64_t> counts;
       std::vector<std::int32_t> expected;
       for (int r = 0; r < size; ++r) {
-        counts.push_back(r * 2 % 5);  // some have none
+        counts.push_back(r * 2 % 5);  // possibly none
         for (std::int64_t i = 0; i < counts.back(); ++i)
           expected.insert(expected.end(), {r * 10, static_cast<std::int32_t>(i)});
       }
@@ -151,7 +152,7 @@ TEST(Group, EveryRankGetsAllRows) {
 
 TEST(Group, PartsAreGroupsOfTheirOwn) {
   on_ranks(6, [&](const Group& group) {
-    // Three neighbours each; then the two that have the same place.
+    // Groups of three neighbors, then groups of the ranks with the same index.
     const int first = group.rank() / 3 * 3;
     const Group neighbours = group.split(std::array{first, first + 1, first + 2});
     EXPECT_EQ(neighbours.size(), 3);
@@ -192,7 +193,7 @@ TEST(Group, AFailureOnOneRankIsThrownByAll) {
     const auto all = thrown_by(group, [&] { bad_input(Code::text_empty, "no text"); });
     ASSERT_TRUE(is_bad_input(all, Code::text_empty));
     EXPECT_STREQ(all->what(), "no text") << "every rank says it: none is named";
-    group.barrier();  // they still understand each other
+    group.barrier();  // the parent group still works
   });
   EXPECT_ERROR(Group().all_or_none([] { failed(Code::internal, "alone"); }), Code::internal);
 }
@@ -207,7 +208,7 @@ TEST(Group, NamesWhatDiffers) {
   });
 }
 
-// The environment of a process as mpirun or srun sets it.
+// The environment of a process as set by mpirun or srun.
 class EnvironmentOfRanks : public testing::Test {
  protected:
   void SetUp() override { clear(); }

@@ -13,7 +13,7 @@ namespace some {
 namespace {
 
 TEST(Mesh, MicroBatchesOfARankAreASubtree) {
-  // As sums of strings: the shape of the tree is seen.
+  // Sums of strings show the shape of the tree.
   const std::function<std::string(std::int64_t, std::int64_t)> tree = [&](std::int64_t begin, std::int64_t end) {
     if (end - begin == 1) return std::to_string(begin);
     std::int64_t half = 1;
@@ -78,7 +78,7 @@ TEST(Mesh, ConsecutiveRanksFormGroups) {
   EXPECT_EQ(groups.ranks(1), (std::vector<int>{3, 4, 5}));
 }
 
-// Ranks of an expert group make as many passes as the one of them that has the most.
+// All ranks of an expert group make as many passes as the rank with the most.
 TEST(Mesh, AnExpertGroupWorksAsLongAsAnyOfItsRanks) {
   for (const int expert : {1, 2, 4}) {
     const Mesh mesh = Mesh::of(8, expert);

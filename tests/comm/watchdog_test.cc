@@ -15,8 +15,8 @@ TEST(SilenceTimer, LastsFromTheLastSign) {
   EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(2250)), 0.75);
 }
 
-// A listener that was stopped for ten seconds has heard nothing for no longer than before: neither does it take the
-// others for lost at once, nor does it begin to wait anew.
+// A listener that was stopped for ten seconds adds none of that time to the silence: it neither considers the others
+// lost at once nor restarts the timeout.
 TEST(SilenceTimer, DoesNotCountTimeInWhichNobodyLooked) {
   SilenceTimer quiet(0.5, at(0));
   for (int time = 500; time <= 3000; time += 500) quiet.record_poll(false, at(time));
@@ -25,7 +25,7 @@ TEST(SilenceTimer, DoesNotCountTimeInWhichNobodyLooked) {
   EXPECT_DOUBLE_EQ(quiet.record_poll(true, at(30000)), 0);
 }
 
-// A little late is not stopped: on a busy machine every look is late.
+// A small delay does not count as stopped: on a busy machine every poll is late.
 TEST(SilenceTimer, CountsLooksThatAreALittleLate) {
   SilenceTimer quiet(0.5, at(0));
   double silence = 0;

@@ -1,4 +1,4 @@
-// The parts of the coder: arithmetic in integers, the interval, the tree of tokens, context mixing.
+// The parts of the coder: integer arithmetic, the interval, the token tree, context mixing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -106,7 +106,7 @@ TEST(TokenTree, RefusesVocabulariesThatLoseBytes) {
   EXPECT_ERROR(TokenTree(small_tokenizer(TokenizerKind::whitespace)), Code::tokenizer_unsupported, "whitespace");
 }
 
-// Every probability that the mixer gives is valid, and it learns what is regular.
+// Every probability from the mixer is valid, and the mixer learns regular input.
 TEST(ContextMixer, LearnsAPattern) {
   ContextMixer mixer(
       {.contexts = 2, .table_bits = 8, .kinds = 2, .extra = 1, .selectors = {4, 2}, .final_selector = 2});

@@ -33,7 +33,7 @@ std::string some_text(int sentences) {
   return text;
 }
 
-// Texts that have caused trouble somewhere: empty, one byte, no text at all, invalid UTF-8, special tokens as text.
+// Unusual texts: empty, one byte, binary data, invalid UTF-8, special tokens as text.
 std::vector<std::string> texts() {
   return {"",
           "x",
@@ -77,7 +77,7 @@ TEST_F(Compress, AnyBytesReturnWithAModel) {
   for (const std::string& text : texts()) {
     const std::string file = packed_text(&run, text);
     ASSERT_EQ(unpacked_text(&run, file), text);
-    ASSERT_LE(file.size(), text.size() + 45);  // never much more than the bytes as they are
+    ASSERT_LE(file.size(), text.size() + 45);  // never much larger than the original
   }
 }
 
@@ -100,7 +100,7 @@ TEST_F(Compress, PartsOfAnyNumberAndSize) {
   ASSERT_EQ(unpacked_text(&run, packed_text(&run, shorter, {.parts = 64})), shorter);
 }
 
-// The portable format promises the same bytes everywhere and in every later version that writes format 1.
+// The portable format guarantees the same bytes on every machine and in every later version that writes format 1.
 TEST_F(Compress, PortableFilesAreTheSameBytesEverywhere) {
   const std::string file = packed_text(nullptr, some_text(400));
   EXPECT_EQ(file.size(), 477u);
@@ -201,7 +201,7 @@ TEST_F(Compress, EveryFlippedBitAndEveryCutIsAnError) {
   }
 }
 
-// With valid checksums: what a decoder computes from wrong data is found by the checksum of the text.
+// With valid checksums of the file: the checksum of the text detects what was decoded from wrong data.
 TEST_F(Compress, OtherDataWithRightChecksumsIsAnError) {
   const std::string text = some_text(30), file = packed_text(nullptr, text);
   const CompressedFile parsed = parse_compressed(file, "a file");

@@ -1,4 +1,4 @@
-// The counter of the program (memory/contexts.h) against the one of tests/reference/counter.py, on the same streams.
+// Compares the program's counter (memory/contexts.h) with that of tests/reference/counter.py on the same streams.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace some {
 namespace {
 
-// Tokens that repeat themselves in part: stream() of counter.py.
+// Tokens with partial repetitions: stream() of counter.py.
 std::vector<std::int32_t> stream(int kind, int length, std::uint64_t vocabulary) {
   std::uint64_t state = 1;
   std::vector<std::int32_t> tokens;

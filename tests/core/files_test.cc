@@ -38,7 +38,7 @@ TEST(Files, PipesAndDevicesAreNoFiles) {
   refused("/dev/zero", [&] { read_file("/dev/zero"); });
   refused("/dev/null", [&] { InputFile("/dev/null"); });
   refused(folder.path(), [&] { InputFile(folder.path()); });
-  // A rename over them would put a file in their place.
+  // A rename would replace them by a regular file.
   refused(pipe, [&] { write_file_atomic(pipe, "text"); });
   refused("/dev/null", [&] { write_file_atomic("/dev/null", "text"); });
   EXPECT_EQ(folder.entries(), 1u);
@@ -46,7 +46,7 @@ TEST(Files, PipesAndDevicesAreNoFiles) {
 
 TEST(Files, WhatIsTooLargeIsNotRead) {
   const TemporaryFolder folder;
-  std::filesystem::resize_file(folder.write("large", "x"), std::uintmax_t{1} << 40);  // takes no room on the disk
+  std::filesystem::resize_file(folder.write("large", "x"), std::uintmax_t{1} << 40);  // occupies no disk space
   EXPECT_ERROR(read_file(folder.file("large")), Code::file_too_large, folder.file("large"));
   EXPECT_EQ(read_file(folder.write("small", "four"), 4), "four");
   EXPECT_ERROR(read_file(folder.file("small"), 3), Code::file_too_large, folder.file("small"), "4", "3");

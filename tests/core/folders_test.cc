@@ -44,7 +44,8 @@ TEST(Folders, WhatCannotBeLookedAtIsAnErrorNotNothing) {
   EXPECT_EQ(list_folder(folder.path()), (std::vector<std::string>{"file", "into a file", "link", "loop"}));
 }
 
-// 'some board' watches folders that runs write to: a file that appears or vanishes between two looks is not an error.
+// 'some board' watches folders while runs write to them: a file that appears or vanishes between two calls is not an
+// error.
 TEST(Folders, WhatComesAndGoesMeanwhileIsThereOrNot) {
   const TemporaryFolder folder;
   std::atomic<bool> over{false};

@@ -1,4 +1,4 @@
-// The reader of JSON lines, whole and as a file grows: the same lines, the damaged ones left out.
+// The reader of JSON lines, for whole and growing files: both read the same lines and skip damaged ones.
 #include "core/files/json_lines.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(JsonLines, AReplacedFileIsReadAgain) {
   EXPECT_EQ(growing.steps, (Steps{7, 8, 9}));
 }
 
-// Longer than a piece that is read at once.
+// Longer than one block of reading.
 TEST(JsonLines, LongLinesAreReadWhole) {
   TemporaryFolder folder;
   const std::string blanks(3 << 20, ' ');

@@ -32,7 +32,7 @@ TEST(Json, NestingIsLimited) {
   EXPECT_FALSE(parse_json_line(nested(max_json_depth + 1)));
   EXPECT_FALSE(parse_json_line("[1"));
   EXPECT_EQ(*parse_json_line("[1]"), nlohmann::json::array({1}));
-  // Brackets in strings nest nothing, whatever stands before the closing quote.
+  // Brackets in strings do not nest, whatever precedes the closing quote.
   EXPECT_NO_THROW(parse_json("[\"" + std::string(100, '[') + "\\\\\", \"\\\"" + std::string(100, '{') + "\"]", "a"));
 }
 

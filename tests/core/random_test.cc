@@ -34,7 +34,7 @@ TEST(Random, StreamIsAPureFunctionOfSeedAndName) {
   const RandomStream again = random_stream(7, "layers.0.attn");
   EXPECT_EQ(first.key, again.key);
   for (std::uint64_t n : {0ull, 1ull, 5ull, 1ull << 40}) EXPECT_EQ(first.normal(n), again.normal(n));
-  // Any order of drawing gives the same numbers.
+  // The order of draws does not affect the numbers.
   std::vector<float> forwards, backwards;
   for (int n = 0; n < 100; ++n) forwards.push_back(first.uniform(static_cast<std::uint64_t>(n)));
   for (int n = 99; n >= 0; --n) backwards.push_back(first.uniform(static_cast<std::uint64_t>(n)));

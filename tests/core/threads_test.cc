@@ -32,14 +32,14 @@ TEST_P(Pool, EveryPieceOnce) {
   }
 }
 
-// Threads that fall asleep, that wake too late, and that are still busy with the last piece when the next work comes.
+// Threads that fall asleep, wake too late, or are still busy with the last piece when the next work starts.
 TEST_P(Pool, ManyShortWorksOneAfterAnother) {
   std::int64_t total = 0;
   std::vector<std::int64_t> parts(7);
   for (std::int64_t round = 0; round < 5000; ++round) {
     parallel_for(threads_, 1 + round % 7, [&](std::int64_t i) {
       parts[static_cast<std::size_t>(i)] = round + i;
-      for (std::int64_t n = 0; round % 3 == 0 && n < 500 * i; ++n) relax_cpu();  // some are longer
+      for (std::int64_t n = 0; round % 3 == 0 && n < 500 * i; ++n) relax_cpu();  // some take longer
     });
     for (std::int64_t i = 0; i < 1 + round % 7; ++i) total += parts[static_cast<std::size_t>(i)] - round - i;
     if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Counts, Pool, testing::Values(1, 2, 5));
 
 TEST(Threads, AllOfThemWork) {
   Threads threads(3);
-  // The first piece shows that the work is long; from then on it is shared.
+  // The first piece shows that the work is long, so it is shared from then on.
   std::mutex mutex;
   std::set<std::thread::id> workers;
   for (int round = 0; round < 100 && workers.size() < 3; ++round) {
@@ -134,7 +134,7 @@ TEST(Threads, SleepWhileTheyWait) {
   const double before = cpu_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_LT(cpu_seconds() - before, 0.05);
-  // The caller too, while another has the last piece.
+  // The caller too, while another thread has the last piece.
   const double start = cpu_seconds();
   parallel_for(threads, 2, [&](std::int64_t i) {
     done += 1;
@@ -170,7 +170,7 @@ TEST_F(Cgroups, SecondVersion) {
   write("mount/cpu.max", "250000 100000\n");
   EXPECT_EQ(limit("0::/\n"), 2.5);
   EXPECT_EQ(limit("0::/out/of/sight\n"), 2.5);
-  // The tightest of the groups around counts.
+  // The smallest limit of the enclosing groups applies.
   write("mount/jobs/cpu.max", "50000 100000\n");
   write("mount/jobs/one/cpu.max", "max 100000\n");
   EXPECT_EQ(limit("0::/jobs/one\n"), 0.5);
@@ -187,9 +187,9 @@ TEST_F(Cgroups, FirstVersion) {
   EXPECT_EQ(limit(groups), 0);
   write("mount/cpu,cpuacct/box/cpu.cfs_quota_us", "150000\n");
   EXPECT_EQ(limit(groups), 1.5);
-  // Another controller's group is no limit of ours.
+  // A group of another controller does not limit this one.
   EXPECT_EQ(limit("5:cpuset:/box\n"), 0);
-  // Inside a container the path is often not there, and what is mounted is the container's own group.
+  // Inside a container the path often does not exist, and the mounted root is the container's own group.
   write("mount/cpu/cpu.cfs_quota_us", "300000\n");
   write("mount/cpu/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(limit("4:cpu,cpuacct:/docker/0123\n"), 3);

@@ -14,7 +14,7 @@ namespace {
 using Ids = std::vector<std::int32_t>;
 constexpr std::int32_t pad = 1, eos = 2, none = -1;
 
-// Three stories: of three tokens, of one, and of six; EOS behind each.
+// Three documents of three, one and six tokens, each followed by EOS.
 TokenData three_documents() {
   return make_token_data({{10, 11, 12, eos}, {20, eos}, {30, 31, 32, 33, 34, 35, eos}},
                          {{3, 4, 5, 0}, {7, 0}, {1, 2, 3, 4, 5, 6, 0}});
@@ -147,8 +147,8 @@ TEST(Sequences, WindowsOfLongDocuments) {
   EXPECT_THROW(SequenceList(data, 0, LongDocuments::split, Reading::training), Error);
 }
 
-// Whatever the lengths: every token but a document's first is predicted exactly once, in training nothing is read twice
-// but the token at a border, in evaluation half a sequence stands before it.
+// For any lengths: every token except a document's first is predicted exactly once; in training only the token at a
+// border is read twice; in evaluation half a sequence of context precedes it.
 TEST(Sequences, EveryTokenIsPredictedOnceWithEnoughBeforeIt) {
   for (const int tokens : {1, 2, 3, 5, 8, 9, 16, 17, 31, 64, 100}) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
@@ -260,7 +260,7 @@ TEST(BatchLoader, OrderIsTheSameFromAnyStart) {
     for (std::size_t n = static_cast<std::size_t>(first); n < 20; ++n)
       EXPECT_EQ(loader.next().documents, all[n]) << first;
   }
-  // Within an epoch no story comes twice, and the order is the one epoch_order gives.
+  // No document occurs twice in an epoch, and the order is that of epoch_order.
   for (int epoch = 0; epoch < 4; ++epoch) {
     const auto order = epoch_order(23, 42, epoch);
     std::vector<std::int64_t> seen;
@@ -281,7 +281,7 @@ TEST(BatchLoader, SplitDocumentsAreReadWhole) {
   EXPECT_THROW(BatchLoader(data, options, 2, 1, 0), Error);  // cut: one sequence
   options.long_documents = LongDocuments::split;
   BatchLoader loader(data, options, 2, 1, 0);
-  ASSERT_EQ(loader.batches_per_epoch(), 3);  // seven sequences, the odd one is left for another epoch
+  ASSERT_EQ(loader.batches_per_epoch(), 3);  // seven sequences; the odd one is left for another epoch
   std::vector<int> seen(50);
   for (int i = 0; i < 3; ++i) {
     for (const std::int32_t target : loader.next().targets) {
@@ -307,7 +307,7 @@ TEST(BatchLoader, MovesAndStopsCleanly) {
 
 TEST(BatchLoader, FaultsInTheThreadComeOut) {
   BatchOptions options;
-  options.seq_len = 0;  // make_batch refuses it
+  options.seq_len = 0;  // make_batch rejects it
   BatchLoader loader(numbered_stories(9), options, 2, 1, 0);
   EXPECT_THROW(loader.next(), Error);
   EXPECT_THROW(loader.next(), Error);

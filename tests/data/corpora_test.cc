@@ -62,7 +62,7 @@ TEST(Corpora, ALimitIsReported) {
   const Listener second;
   load(config, "", 1, second.host);
   EXPECT_TRUE(any_contains(second.infos, "trains on the first 6 documents of the file"));
-  // Limits that leave nothing out, and those of built-in text.
+  // Limits that leave nothing out, and limits of built-in text.
   const Listener third;
   config.train_documents = 30;
   config.valid_documents = 0;
@@ -91,7 +91,7 @@ TEST(Corpora, BytesAddUpToTheStory) {
     const auto bytes = corpora.train.bytes(i);
     EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}), corpora.train.document_text_bytes(i));
     EXPECT_EQ(bytes.back(), 0) << "EOS stands for no text";
-    // Every byte but those of the first token, which nothing predicts, is paid for.
+    // Every byte counts except those of the first token, which is not predicted.
     const Batch batch = make_batch(corpora.train, std::vector<std::int64_t>{i}, options);
     EXPECT_EQ(batch.real_bytes + bytes.front(), corpora.train.document_text_bytes(i));
   }
@@ -164,7 +164,7 @@ TEST(Corpora, ValidationShareLeavesSomethingOnBothSides) {
   EXPECT_ERROR(load(config), Code::text_too_short, config.train);
 }
 
-// Too few documents to set a whole one aside: the end of each is held out, at a line's beginning.
+// Too few documents to hold a whole one out: the end of each is held out, from the beginning of a line.
 TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
   const TemporaryFolder folder;
   std::string text;
@@ -179,10 +179,10 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
   EXPECT_EQ(beginning + end + "\n", text);
   EXPECT_EQ(beginning.back(), '\n');
   EXPECT_NEAR(static_cast<double>(end.size()), 0.1 * static_cast<double>(text.size()), 100);
-  // The document does not end where its end was taken off.
+  // The document does not end where its end was split off.
   EXPECT_NE(corpora.train.ids(0).back(), corpora.tokenizer.eos_id());
   EXPECT_EQ(corpora.valid.ids(0).back(), corpora.tokenizer.eos_id());
-  // Another seed holds out the same, and the cache tells beginning, end and whole apart.
+  // Another seed holds out the same text, and the cache distinguishes beginning, end and whole.
   const std::string cache = folder.file("cache");
   EXPECT_TRUE(same_tokens(load(config, cache, 7).train, corpora.train));
   EXPECT_TRUE(same_tokens(load(config, cache).valid, corpora.valid));
@@ -191,7 +191,7 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
   config.valid = folder.write("other.txt", "Another text.");
   EXPECT_EQ(decode(corpora, load(config, cache).train, 0) + "\n", text);
 
-  // Three books: the end of each; ten: one of them.
+  // With three books the end of each is held out; with ten books, one of them.
   config = small_config(folder.path() + "/books");
   for (int i = 0; i < 3; ++i) folder.write("books/" + std::to_string(i), "Book " + std::to_string(i) + ".\n" + text);
   EXPECT_EQ(load(config).train.documents(), 3);
@@ -207,11 +207,11 @@ TEST(Corpora, TheEndOfALongDocumentIsHeldOut) {
 }
 
 TEST(Corpora, WhereTheEndOfADocumentBegins) {
-  EXPECT_EQ(held_out_begin("0123456789\nabc\nabcdefgh", 0.5), 15u);  // behind the next line end
+  EXPECT_EQ(held_out_begin("0123456789\nabc\nabcdefgh", 0.5), 15u);  // after the next line end
   EXPECT_EQ(held_out_begin("aaaa bbbb cccc dddd", 0.5), 9u);         // no line: before a word
-  EXPECT_EQ(held_out_begin("\u00E9\u00E9\u00E9", 0.5), 4u);          // nothing: between characters
+  EXPECT_EQ(held_out_begin("\u00E9\u00E9\u00E9", 0.5), 4u);          // no blank: between characters
   EXPECT_EQ(held_out_begin("ab", 0.01), 1u);
-  EXPECT_EQ(held_out_begin("a", 0.1), 1u);  // too short: all of it is beginning
+  EXPECT_EQ(held_out_begin("a", 0.1), 1u);  // too short: no end is split off
   EXPECT_EQ(held_out_begin("a\n\n\n\n", 0.5), 5u);
 }
 
@@ -221,7 +221,7 @@ TEST(Corpora, ATextTooShortToPartIsRefused) {
   EXPECT_ERROR(load(config), Code::text_too_short, config.train);
 }
 
-// A document of several parts gives the ids of the whole, and lines and paragraphs are documents of their own.
+// A document encoded in parts gives the ids of the whole; lines and paragraphs become separate documents.
 TEST(Corpora, LongTextsAreTokenisedInParts) {
   const TemporaryFolder folder;
   std::string text;
@@ -352,7 +352,7 @@ TEST(Corpora, BuiltinAcrossBlocks) {
   EXPECT_EQ(decode(corpora, corpora.valid, 1024), make_story({.seed = 0, .domain = "letters"}, 2048));
 }
 
-// Stories larger than a block of tokenisation, and more of them than one block holds.
+// Documents larger than a tokenization block, and more documents than one block holds.
 TEST(Corpora, LongStories) {
   const TemporaryFolder folder;
   std::string line;

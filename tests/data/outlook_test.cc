@@ -1,4 +1,4 @@
-// The estimate of a text must be close to what a run then counts.
+// The estimate for a text must be close to the counts of a run.
 #include "data/outlook.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Corpora of a few stories, for the tests of reading text and of the cache.
+// Corpora of a few documents, for tests of reading text and of the cache.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace some {
 
-// Collects what the library says while a test runs.
+// Collects the library's log during a test.
 class Listener {
  public:
   std::vector<LogMessage> warnings;

@@ -1,4 +1,4 @@
-// The cache of tokenised text: used where it fits, made anew where it does not.
+// The cache of tokenized text: used if it matches, rebuilt otherwise.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -134,8 +134,8 @@ TEST_F(Cache, NothingHalfDoneIsLeftWhenTheTextIsBad) {
   EXPECT_TRUE(!std::filesystem::exists(cache_) || cached_files() == 0);
 }
 
-// Images whose checksum is right but whose contents make no sense are refused without reading outside of them.
-// A run may lie where nothing can be written.
+// Images with a correct checksum but invalid contents are rejected without reading outside of them. A read-only run
+// folder is supported.
 TEST_F(Cache, WhereNothingCanBeWrittenTokensStayInMemory) {
   const auto loads_all_the_same = [&](const std::string& why) {
     Listener listener;
@@ -196,7 +196,7 @@ TEST(TokenImage, NonsenseWithARightChecksumIsRefused) {
   }
 }
 
-// Ids take two bytes up to a vocabulary of 65,536; byte lengths only where they do not follow from the ids.
+// Ids take two bytes for vocabularies up to 65,536; byte lengths are stored only if they do not follow from the ids.
 TEST(TokenImage, TakesNoMoreThanTheIdsNeed) {
   struct Case {
     std::int64_t vocab;
@@ -242,7 +242,7 @@ TEST(TokenImage, TakesNoMoreThanTheIdsNeed) {
   }
 }
 
-// The hash names the data in checkpoints: it is that of the ids, however they are stored.
+// The hash identifies the data in checkpoints: it depends on the ids, not on how they are stored.
 TEST(TokenImage, HashDoesNotDependOnTheWidth) {
   const std::vector<std::int32_t> ids = {5, 6, 7, 2};
   const std::vector<std::uint32_t> lengths = {1, 2, 3, 0};

@@ -5,8 +5,8 @@ import re
 import subprocess
 import sys
 
-# Instructions of AVX and later start with v, those of BMI and FMA's relatives have names of their own. Register names
-# catch the rest. verr and verw are older.
+# Instructions of AVX and later start with v; BMI instructions have other names. Register names identify the rest.
+# verr and verw are older.
 NEWER = re.compile(r"\t(v(?!err|erw)[a-z0-9]+|andn|bextr|blsi|blsr|blsmsk|mulx|pdep|pext|rorx|sarx|shlx|shrx|movbe)\b|%[yz]mm")
 
 

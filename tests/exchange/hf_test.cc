@@ -1,5 +1,5 @@
-// A model that leaves home: what the program writes is loaded in Debian's PyTorch (tests/python/exported_models.py) and
-// compared number by number, and comes back to the bit. Without that PyTorch the comparison skips and says so.
+// Export and import: Debian's PyTorch loads an exported model (tests/python/exported_models.py), results are compared
+// number by number, and the import is bit-identical. Skipped without PyTorch.
 #include "exchange/hf.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct Case {
   std::vector<std::string> settings;
 };
 
-// Every setting that changes what a model computes.
+// Every setting that affects a model's computation.
 const std::vector<Case>& cases() {
   static const std::vector<Case> all = {
       {"published", {"model.norm=post", "some.router=mlp"}},
@@ -114,7 +114,7 @@ std::string digest(const std::string& path) { return SafetensorsFile::open(path)
 const std::vector<std::vector<std::int32_t>> rows = {{5, 90, 17, 231, 12, 80, 80, 44, 9, 300, 33, 61, 7, 18, 254, 99},
                                                      {40, 41, 42, 43, 200, 201, 14}};
 
-// The ones of Debian, not whichever comes first on the path.
+// Debian's Python, not the first one on the path.
 std::string python() { return SOME_PYTHON; }
 bool has_torch() { return std::system((python() + " -c 'import torch, numpy' 2>/dev/null").c_str()) == 0; }
 
@@ -159,14 +159,15 @@ TEST(HuggingFace, EverySettingComputesTheSameInPyTorchAndComesBack) {
   for (const Case& one : cases()) {
     EXPECT_NE(said.find(one.name + ": logits within"), std::string::npos) << one.name << "\n" << said;
     const std::string place = folder / "cases/" + one.name, original = only_checkpoint(folder / "runs/" + one.name);
-    // Straight back, from a library that was drawn there, and saved again by PyTorch: every time the same tensors.
+    // Imported back directly, from a library generated there, and after PyTorch saved it again: the same tensors each
+    // time.
     for (const char* way : {"export", "seed", "again"}) {
       if (!fs::exists(place + "/" + way)) continue;
       const std::string run = place + "/run-" + way;
       import_hf({.folder = place + "/" + way, .out = run});
       EXPECT_EQ(digest(only_checkpoint(run)), digest(original)) << one.name << " " << way;
     }
-    // Trained further there: what comes back computes what it computed there.
+    // Trained further in PyTorch: the imported model computes what it computed there.
     import_hf({.folder = place + "/trained", .out = place + "/run-trained"});
     OpenedRun run = open_here(place + "/run-trained");
     const std::vector<double> here = read_vector(logits_of(run, rows));
@@ -198,7 +199,7 @@ class Damaged : public testing::Test {
     run_ = make_run(folder_, {"small", {}});
     export_hf({.run = run_, .out = good_, .controls = {run_}});
   }
-  // A copy of the export, for breaking.
+  // A copy of the export to be damaged.
   std::string copy() {
     const std::string place = folder_ / fmt::format("copy-{}", ++count_);
     fs::copy(good_, place, fs::copy_options::recursive);
@@ -256,7 +257,7 @@ TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
   has(with_config([](Json& config) { config["recipe"]["some"]["library_seed"] = 9; }), Code::library_mismatch, {"0"});
   has(with_config([](Json& config) { config["recipe"]["some"]["query_dim"] = 5; }), Code::tensor_shape,
       {"layers.0.router.1.weight"});
-  // Nobody asks for the memory of what is not there.
+  // Does not allocate memory for tensors that the files do not hold.
   has(with_config([](Json& config) { config["recipe"]["some"]["experts"] = 1000000; }), Code::tensor_shape, {});
 
   const auto find = [](auto& tensors, const std::string& name) -> Tensor& {
@@ -327,7 +328,7 @@ TEST_F(Damaged, WeightsInHalfPrecisionComeBackRounded) {
   write_half_file(path, tensors);
   import_hf({.folder = place, .out = folder_ / "back"});
   OpenedRun before = open_here(run_), after = open_here(folder_ / "back");
-  // Frozen experts are drawn, not rounded; what was trained is.
+  // Frozen experts are regenerated, not rounded; trained parameters are rounded.
   EXPECT_EQ(read_vector(before.model->layers()[1].experts.w2.compute),
             read_vector(after.model->layers()[1].experts.w2.compute));
   const Tensor own = before.model->parameters().value, back = after.model->parameters().value;
@@ -347,7 +348,7 @@ TEST_F(Damaged, TheFolderIsWholeAndTheCardTellsTheNumbers) {
   EXPECT_NE(card.find("what differs"), std::string::npos);
   const Json generation = Json::parse(read_file(good_ + "/generation_config.json"));
   EXPECT_EQ(generation["eos_token_id"], open_here(run_).tokenizer.eos_id());
-  // Nothing is written over, and a setting comes back as it was.
+  // Nothing is overwritten, and settings are preserved.
   EXPECT_ERROR((export_hf({.run = run_, .out = good_})), Code::path_exists, good_);
   const Recipe recipe = read_run_recipe(run_);
   EXPECT_EQ(recipe_settings(recipe_from_json(recipe_to_json(recipe), "here")), recipe_settings([&] {

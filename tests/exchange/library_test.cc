@@ -1,4 +1,4 @@
-// Experts from other models' blocks: what ends up where, what is refused, and a run that trains with them.
+// Experts from blocks of other models: their layout, rejected inputs, and a run that trains with them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -95,7 +95,7 @@ TEST_F(LibraryTest, BlocksAreCutIntoExpertsThatTogetherAreTheBlocks) {
       }
     }
   }
-  // Named by what it holds: written once.
+  // The file name is a hash of the contents, so it is written once.
   const LibraryFile about = read_library_file(made.path);
   EXPECT_EQ(about.hash, fs::path(made.path).stem().string());
   EXPECT_EQ(import_library(how).path, made.path);
@@ -133,7 +133,7 @@ TEST_F(LibraryTest, ModelsInHalfPrecisionAreTaken) {
 
 TEST_F(LibraryTest, AnotherWidthIsMetThroughAnOrthonormalMap) {
   LibraryImport how = options(write("pythia.safetensors", pythia_model()));
-  how.d_model = 9;  // wider: lengths and products stay
+  how.d_model = 9;  // wider: lengths and inner products are preserved
   const ImportedLibrary made = import_library(how), plain = import_library(options(how.models[0]));
   EXPECT_TRUE(made.adapted);
   const Tensor wide = SafetensorsFile::open(made.path).load("layers.0.w1"),
@@ -203,7 +203,7 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
   OpenedRun opened = open_run(run, {"latest", on_cpu, {}, {}});
   const Tensor stored = SafetensorsFile::open(made.path).load("layers.1.w2");
   EXPECT_EQ(read_vector(opened.model->layers()[1].experts.w2.compute), read_vector(stored));
-  // Fewer of them, and in double precision.
+  // Fewer experts, in double precision.
   const OpenedRun fewer = open_run(train({uses[0], "some.experts=5", "some.d_ffn=16", "train.precision=f64"}, "fewer"),
                                    {"latest", on_cpu, PrecisionChoice::f64, {}});
   EXPECT_EQ(fewer.model->layers()[0].experts.w1.compute.dim(0), 5);
@@ -228,7 +228,7 @@ TEST_F(LibraryTest, ARunTrainsWithThemAndKnowsThemAgain) {
       Code::library_mismatch, {made.path, "2"});
   has(error_in([&] { train({"some.init=file:" + how.models[0]}, "a"); }), Code::library_invalid, {how.models[0]});
   has(error_in([&] { train({"some.init=file:"}, "a"); }), Code::setting_out_of_range, {"some.init"});
-  // Another library of the same sizes under its name: the checkpoint knows better.
+  // Another library of the same size under the same name: the checkpoint's hash detects it.
   const std::string other =
       import_library([&] {
         LibraryImport twice = how;
@@ -267,7 +267,7 @@ double apart(const std::vector<double>& a, const std::vector<double>& b) {
   return largest;
 }
 
-// Experts that are transforms, and the same experts as stored matrices.
+// Transform experts, and the same experts as stored matrices.
 TEST_F(LibraryTest, WrittenOutTransformsTrainTheSame) {
   const std::vector<std::string> small{"train.max_steps=3",     "data.train_documents=40", "data.valid_documents=6",
                                        "data.vocab=320",        "train.device=cpu",        "train.warmup_steps=1",
@@ -297,9 +297,9 @@ TEST_F(LibraryTest, WrittenOutTransformsTrainTheSame) {
     const std::vector<double> here = numbers_of(run), there = numbers_of(train(settings, fmt::format("dense-{}", i)));
     ASSERT_GE(here.size(), 7u);
     const bool wide = cases[i].back() == "train.precision=f64";
-    // The file rounds its numbers to single precision.
+    // The file stores single precision.
     EXPECT_LT(apart(here, there), wide ? 1e-6 : 2e-5) << i;
-    // Another seed is another library.
+    // Another seed generates another library.
     settings.pop_back();
     settings.emplace_back("some.library_seed=77");
     EXPECT_GT(apart(here, numbers_of(train(settings, fmt::format("other-{}", i)))), 1e-4) << i;

@@ -69,7 +69,7 @@ TEST_P(CudaLibrary, HasThePartsOfTheWhole) {
   }
 }
 
-// A single number, one panel and less, more than one block's threads, both orientations, and the published shape.
+// A single number, at most one panel, more than one block's threads, both orientations, and the published shape.
 INSTANTIATE_TEST_SUITE_P(All, CudaLibrary,
                          testing::Combine(testing::Values("default", "sparse", "orthogonal"),
                                           testing::Values(Size{1, 1, 1}, Size{3, 16, 16}, Size{3, 40, 65},

@@ -90,7 +90,7 @@ TEST(HadamardExperts, HashIsThatOfTheSpecification) {
   EXPECT_EQ(hashes.size(), 8u);
 }
 
-// Signs are drawn in advance only if they are few: nothing grows with the number of experts.
+// Signs are drawn in advance only up to a limit: memory and time do not grow with the number of experts.
 TEST(HadamardExperts, MemoryDoesNotGrowWithTheNumberOfExperts) {
   const auto ctx = context();
   const HadamardExperts few = make_hadamard_experts(*ctx, spec_of(512, 512, 1, 64), 0);

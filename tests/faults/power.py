@@ -28,7 +28,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from run import SCENARIOS, Case, Fault, Runner  # noqa: E402
 
-# Commands whose files are read again by another command.
+# Commands whose files another command reads again.
 SCENARIO_NAMES = ("train", "resume", "adapt", "export", "import", "lab", "tokenizer")
 
 

@@ -26,7 +26,7 @@ import threading
 LONGEST_ANSWER = 10  # seconds
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHANGING = {"create", "write", "sendfile", "rename", "unlink", "unlinkat", "rmdir", "remove", "mkdir", "truncate"}
-# What a call may fail with, the most telling first.
+# Errors that a call may return, the most informative first.
 ERRORS = {
     "open": ["EMFILE", "EACCES", "EIO", "ESTALE"], "create": ["ENOSPC", "EMFILE", "EACCES", "EROFS"],
     "write": ["ENOSPC", "EIO", "EDQUOT"], "sendfile": ["ENOSPC", "EIO"], "fsync": ["EIO", "ENOSPC"],
@@ -57,7 +57,7 @@ def train_again(folder):
 
 
 def adapt_again(folder):
-    # Done is done: a folder with a run in it is not written over.
+    # A finished run in a folder is never overwritten.
     return None if os.path.exists(os.path.join(folder, "adapted/config.toml")) else ADAPT
 
 
@@ -92,7 +92,7 @@ LAB = ["lab", "run", "recipe", "--recipes", "recipes", "--runs", "runs", "--thre
 TIMES = ("timing.jsonl", "rates.jsonl", "events.out.tfevents")
 SCENARIOS = [
     Scenario("train", TRAIN, train_again, passing=TIMES),
-    # Stopped after the checkpoint of the best step was written, and before that was marked.
+    # Stopped after the checkpoint of the best step was written, and before it was marked.
     Scenario("resume", ["train", "--resume", "run"], train_again, stopped=(TRAIN, ("rename", "run/best", 2)),
              passing=TIMES),
     Scenario("adapt", ADAPT, adapt_again, prepare=[TRAIN], passing=TIMES),
@@ -141,7 +141,7 @@ def contents(folder, passing):
         for name in folders:
             found[os.path.relpath(os.path.join(place, name), folder)] = "folder"
         for name in files:
-            # Of a sitting that was killed nothing is known, or only how fast it went.
+            # Of a killed session, nothing is known except possibly its speed.
             if name in ("timing.jsonl", "rates.jsonl"):
                 continue
             path = os.path.join(place, name)
@@ -160,7 +160,7 @@ class Ended:
         self.code, self.output, self.error = code, output, error
 
     def told(self):
-        # The lab sums up what failed, a line for each run.
+        # The lab summarizes failures, one line per run.
         return [line for line in self.error.splitlines() if re.match("some: |  recipe: ", line)]
 
 
@@ -169,8 +169,7 @@ class Runner:
         self.program, self.shim = program, shim
 
     def run(self, folder, command, fault=None, log=None, record=None):
-        # The kernels of oneDNN for this instruction set are the quickest to make, and making them is most of the work of
-        # so short a command.
+        # oneDNN generates kernels for this instruction set fastest, which is most of the work of such short commands.
         environment = {"ONEDNN_MAX_CPU_ISA": "SSE41", **os.environ, "LD_PRELOAD": self.shim}
         if fault:
             environment.update(FAULT_AT=str(fault[0]), FAULT_KIND=fault[1])
@@ -258,7 +257,7 @@ class Case:
                     raise Fault(f"was not killed but ended with {ended.code}: {ended.error.strip()[-300:]}")
             else:
                 self.judge(ended)
-            # What could not be tidied up is left to the next command, which is no fault; everything else is.
+            # A failed cleanup that the next command completes is acceptable; any other failure is a fault.
             if ended.code != 0 or self.differences(folder, litter_too=True):
                 told = "warning[" in ended.error
                 if ended.code == 0 and not told and self.differences(folder, litter_too=False):
@@ -286,7 +285,7 @@ class Case:
             raise Fault(f"{len(lines)} lines tell the error: {ended.error.strip()[-400:]}")
         if not any(name and name in lines[0] for _, name in self.calls):
             raise Fault(f"names no file: {lines[0]}")
-        # What was passed over with a warning has said what to do there.
+        # A skipped item with a warning must have reported it.
         if "warning[" not in ended.error and not re.search(r"; |: choose|: bring|: mend|: see|: mount|: remove", lines[0]):
             raise Fault(f"does not say what to do: {lines[0]}")
 

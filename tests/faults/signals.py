@@ -20,7 +20,7 @@ import time
 sys.dont_write_bytecode = True  # no folder beside the sources
 from run import Fault, TIMES, contents, make_folder
 
-# About two seconds long, with a checkpoint every few hundredths.
+# A run of about two seconds with a checkpoint every few hundredths of a second.
 LONG = ["train.epochs=2000", "train.max_steps=4000", "train.lr=0.01", "train.eval_every=400", "train.checkpoint_every=80"]
 BEGIN = ["train", "recipe.toml", "--out", "run", "--json", *LONG]
 RESUME = ["train", "--resume", "run", "--json"]
@@ -31,7 +31,7 @@ def run(program, command, folder, number=None, after=0.0):
     line = [program, *command]
     if number is not None:
         line = ["timeout", "--preserve-status", "-s", number.name[3:], f"{after:.3f}", *line]
-    # A session of its own: the group that `timeout` signals is the program's alone.
+    # A new session, so that the group signaled by `timeout` contains only the program.
     try:
         return subprocess.run(line, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               start_new_session=True, timeout=after + 60 if number is None else after + LONGEST_END)

@@ -1,5 +1,5 @@
-// The board's reader of lines (board/json_walk.h, core/files/json_lines.h, board/run_log.h): it leaves out what is
-// damaged, and must leave out the same lines and read the same numbers as the JSON library.
+// Compares the board's line reader (board/json_walk.h, core/files/json_lines.h, board/run_log.h) with the JSON library:
+// it must skip the same damaged lines and read the same numbers.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Below this the two round to zero in different ways.
+// Below this, the two round to zero differently.
 constexpr double smallest = 1e-300;
 
 struct Walked : JsonVisitor {
@@ -25,7 +25,7 @@ struct Walked : JsonVisitor {
   std::vector<double> numbers;
 };
 
-// The numbers of a line in their order, by the library; a line that it refuses has none.
+// Returns the numbers of a line in order, as read by the library; none for a rejected line.
 struct Parsed : nlohmann::json_sax<nlohmann::json> {
   bool add(double value) {
     if (std::abs(value) >= smallest) numbers.push_back(value);
@@ -95,7 +95,7 @@ class BoardTarget : public Target {
 
   void read(const std::string& input) override {
     const bool all_walked = compare_lines(input);
-    // One log looks while the files grow, another when they are whole: both must say the same.
+    // One log polls while the files grow, another reads them at the end: both must give the same result.
     write(input.substr(0, input.size() / 2));
     RunLog growing("1", folder_, "runs/watched");
     look(growing);
@@ -103,7 +103,7 @@ class BoardTarget : public Target {
     const nlohmann::json seen = look(growing);
     RunLog whole("1", folder_, "runs/watched");
     if (look(whole) != seen) throw std::logic_error("lines that come one by one make another run");
-    // What was there is gone: a run that begins anew.
+    // Existing data was removed: the run starts again.
     write("{\"kind\":\"train\",\"step\":1,\"loss\":1}\n");
     RunLog fresh("1", folder_, "runs/watched");
     if (look(growing) != look(fresh)) throw std::logic_error("something stays of a file that was replaced");
@@ -120,8 +120,7 @@ class BoardTarget : public Target {
       Walked walked;
       const bool taken = walk_json(line, walked);
       all = all && taken;
-      if (line.find('\0') != std::string_view::npos)
-        continue;  // where the other reader stops, content with what it has
+      if (line.find('\0') != std::string_view::npos) continue;  // where the other reader stops without an error
       Parsed parsed;
       const bool is_json = nlohmann::json::sax_parse(line, &parsed) && parsed.is_object;
       if (parsed.deepest > 60) continue;
@@ -132,7 +131,7 @@ class BoardTarget : public Target {
     return all;
   }
 
-  // Each time with a time of its own: that of the system may stand still between two writes.
+  // Sets a different modification time each time: the system's clock may not advance between two writes.
   void write(const std::string& text) {
     ++writes_;
     for (const char* name : {"metrics.jsonl", "rates.jsonl", "load.jsonl"}) {
@@ -142,7 +141,7 @@ class BoardTarget : public Target {
     }
   }
 
-  // Everything that a page asks of a run.
+  // All requests of a page about a run.
   static nlohmann::json look(RunLog& log) {
     log.poll();
     written(log.news());

@@ -5,7 +5,7 @@ namespace some::fuzz {
 namespace {
 
 // Compressed files that need no model. Half of the inputs have correct checksums, so that the decoder reads damaged
-// data; a length beyond that of the seed is put back, since decoding takes time in proportion to it.
+// data. A length beyond that of the seed is restored, because decoding takes time in proportion to it.
 class CompressedTarget : public Target {
  public:
   CompressedTarget() {

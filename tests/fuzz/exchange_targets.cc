@@ -1,4 +1,4 @@
-// What comes from other programs: an exported model on its way back, other models' blocks, libraries of experts.
+// Files of other programs: an exported model to be imported, blocks of other models, libraries of experts.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An exported model in both of its layouts: all weights in one file, and several files with an index. Input: the number
-// of the file that is damaged, then its bytes.
+// An exported model in both layouts: all weights in one file, and several files with an index. Input: number of the
+// damaged file, then its bytes.
 class ImportTarget : public Target {
  public:
   explicit ImportTarget(const std::string& scratch) : folder_(scratch + "/import") {}
@@ -37,7 +37,7 @@ class ImportTarget : public Target {
     } else {
       nlohmann::json tree = nlohmann::json::parse(bytes);
       for (std::size_t strikes = 1 + dice.below(2); strikes > 0; --strikes) {
-        // Half of the strikes go to the few settings that make the model, not to the many that say how it was trained.
+        // Half of the mutations change the few settings that define the model, not the many that record its training.
         nlohmann::json* part = &tree;
         if (dice.one_in(2) && tree.is_object() && tree.contains("recipe") && tree["recipe"].is_object()) {
           part = &tree["recipe"];
@@ -66,7 +66,7 @@ class ImportTarget : public Target {
       options.folder = file.folder;
       options.out = out;
       import_hf(options);
-      open_run(out, {"latest", on_cpu, {}, {}});  // whatever came back must open
+      open_run(out, {"latest", on_cpu, {}, {}});  // an imported model must open
     } catch (...) {
       clean();
       throw;
@@ -80,7 +80,7 @@ class ImportTarget : public Target {
     std::unique_ptr<MemoryFile> place;
   };
 
-  // Only when it is asked for: a model is made, saved and exported twice.
+  // Created on demand only: a model is created, saved and exported twice.
   void prepare() {
     if (!files_.empty()) return;
     const RunPaths run{folder_ + "/run"};
@@ -115,7 +115,7 @@ class ImportTarget : public Target {
     if (files_.size() != 6) throw std::logic_error("the model was not exported in several files");
   }
 
-  // The file is read from memory from now on.
+  // From now on the file is read from memory.
   void take(const std::string& layout, const std::string& name) {
     File file{folder_ + "/" + layout, name, read_whole(folder_ + "/" + layout + "/" + name),
               std::make_unique<MemoryFile>()};
@@ -171,7 +171,7 @@ class LibraryTarget : public Target {
   MemoryFile file_;
 };
 
-// Feed-forward blocks of other models, named as these name them.
+// Feed-forward blocks of other models, with these models' names.
 class BlocksTarget : public Target {
  public:
   explicit BlocksTarget(const std::string& scratch) : folder_(scratch + "/blocks") {

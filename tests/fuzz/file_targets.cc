@@ -50,7 +50,7 @@ class TokenCacheTarget : public Target {
     for (int story = 0; story < 5; ++story) {
       std::vector<std::int32_t> ids;
       for (int i = 0; i < 3 * story + 1; ++i) ids.push_back(i + story);
-      // The last one keeps its lengths: one differs from those of the others.
+      // The last document stores its lengths: one differs from those of the others.
       std::vector<std::uint32_t> lengths(ids.size(), 2);
       if (story == 4) lengths[0] = 3;
       writer.add(ids, lengths, static_cast<std::int64_t>(2 * ids.size()));
@@ -62,14 +62,14 @@ class TokenCacheTarget : public Target {
   std::string make(Dice& dice) override {
     std::string image = seed_;
     const std::size_t tail = std::min<std::size_t>(image.size(), 80 + 40 + 5 * 32);
-    if (dice.one_in(2)) {  // the table and what stands behind it
+    if (dice.one_in(2)) {  // the table and what follows it
       std::string end = image.substr(image.size() - tail);
       damage_bytes(end, dice);
       image = image.substr(0, image.size() - tail) + end;
     } else {
       damage_bytes(image, dice);
     }
-    // The right checksum lets it past the first check.
+    // A correct checksum passes the first check.
     if (!dice.one_in(4) && image.size() >= sizeof(std::uint64_t)) {
       const std::uint64_t sum = checksum_of(image.data(), image.size() - sizeof sum);
       std::memcpy(image.data() + image.size() - sizeof sum, &sum, sizeof sum);
@@ -101,7 +101,7 @@ class TokenCacheTarget : public Target {
   MemoryFile file_;
 };
 
-// Metrics lines become a TensorBoard event file: whatever the lines are, its records must be whole.
+// Metrics lines become a TensorBoard event file, whose records must be valid whatever the lines are.
 class EventFileTarget : public Target {
  public:
   explicit EventFileTarget(const std::string& folder) : path_(folder + "/events") {}

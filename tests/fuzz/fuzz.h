@@ -1,8 +1,8 @@
-// Fuzzing of everything that reads files: damaged inputs are made from good ones and given to the reader. A reader may
-// take an input or refuse it with one sentence that names the file; anything else (a signal, another exception, a
-// finding of the sanitizers, ten seconds without an answer) is a fault.
+// Fuzzing of everything that reads files: damages valid inputs and passes them to the reader. A reader may accept an
+// input, or reject it with one sentence that names the file. Anything else (a signal, another exception, a sanitizer
+// report, ten seconds without a result) is a fault.
 //
-// Input number n of a target is a pure function of (seed, n), so that a fault is found again from its number.
+// Input number n of a target is a pure function of (seed, n), so a fault can be reproduced from its number.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Dice {
   std::uint64_t state_;
 };
 
-// A file without a disk: readers are given its path.
+// A file in memory: readers receive its path.
 class MemoryFile {
  public:
   MemoryFile();
@@ -48,10 +48,9 @@ class MemoryFile {
 struct Target {
   virtual ~Target() = default;
   virtual std::string name() const = 0;
-  // A damaged input. What a target knows of its format (lengths, checksums) is set right in some of them, so that the
-  // damage gets past the first check.
+  // A damaged input. Some inputs have corrected lengths and checksums, so that the damage passes the first check.
   virtual std::string make(Dice& dice) = 0;
-  // Throws what the reader throws. `origin` is what a message must name.
+  // Rethrows the reader's exception. A message must name `origin`.
   virtual void read(const std::string& input) = 0;
   virtual std::string origin() const = 0;
 };
@@ -66,29 +65,29 @@ void add_exchange_targets(std::vector<std::unique_ptr<Target>>& targets, const s
 void add_board_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 void add_serve_targets(std::vector<std::unique_ptr<Target>>& targets, const std::string& scratch_folder);
 
-// Changes that know nothing of a format: bits, bytes, pieces left out, doubled, moved, cut off, and numbers that are
-// often wrong.
+// Mutations without knowledge of a format: bits, bytes, pieces removed, duplicated, moved or truncated, and numbers
+// that are often invalid.
 void damage_bytes(std::string& bytes, Dice& dice);
-// Changes that know lines and words: for TOML, JSON lines and plain text. `words` are put in here and there.
+// Mutations of lines and words, for TOML, JSON lines and plain text. Inserts `words` in some places.
 void damage_text(std::string& text, Dice& dice, const std::vector<std::string>& words);
-// Changes of a JSON tree that stays JSON.
+// Mutations of a JSON tree that remains JSON.
 void damage_json(nlohmann::json& tree, Dice& dice);
 nlohmann::json odd_value(Dice& dice);
 
-// A safetensors file in its parts.
+// A safetensors file split into its parts.
 struct FileParts {
   nlohmann::json header;
   std::string data;
 };
 FileParts take_apart(const std::string& file);
 std::string put_together(const FileParts& parts);
-// Header, shapes, offsets, values and checksums are changed; often the file stays sound, so that only what it says is
+// Mutates header, shapes, offsets, values and checksums; often the file stays valid, so that only its contents are
 // wrong.
 std::string damage_safetensors(const std::string& file, Dice& dice);
 std::string read_whole(const std::string& path);
-// JSON as text again, whatever the damage left in its strings.
+// Serializes JSON, even if the damage left invalid strings.
 std::string written(const nlohmann::json& tree);
-// A sound tokenizer of a few hundred tokens.
+// Returns a valid tokenizer of a few hundred tokens.
 nlohmann::json small_tokenizer();
 
 }  // namespace some::fuzz

@@ -1,6 +1,6 @@
-// fuzz_readers [--target NAME] [--seconds S] [--count N] [--seed K] [--from N] [--list] [--input FILE]
-//   every target gets its share of the seconds, or N inputs; a fault ends the program with what it takes to see it
-//   again.
+// usage: fuzz_readers [--target NAME] [--seconds S] [--count N] [--seed K] [--from N] [--list] [--input FILE]
+//   Every target gets an equal part of the seconds, or N inputs; a fault ends the program and prints how to reproduce
+//   it.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -20,7 +20,7 @@
 
 extern "C" {
 void __sanitizer_set_death_callback(void (*callback)());
-// An input of some kilobytes is no reason to ask for a gigabyte.
+// An input of a few kilobytes must not cause an allocation of a gigabyte.
 const char* __asan_default_options() {
   return "max_allocation_size_mb=1024:hard_rss_limit_mb=4096:allocator_may_return_null=0";
 }
@@ -30,7 +30,7 @@ const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 namespace some::fuzz {
 namespace {
 
-// Seconds of CPU time, so that a busy machine is no reason; and of waiting, for a reader that does not compute.
+// Seconds of CPU time, which do not depend on the machine's load, and of waiting, for a reader that does not compute.
 constexpr unsigned longest_answer = 10, longest_wait = 120;
 
 struct Now {
@@ -61,7 +61,7 @@ void on_alarm(int) {
   std::_Exit(1);
 }
 
-// What a message must not be: without the file, or in the words of a library.
+// Checks that a message names the file and does not repeat words of a library.
 void judge(const Error& error, const std::string& origin) {
   const std::string message = error.what();
   if (error.fault() != Fault::input) fault("put down to the program, not to the input: " + message);
@@ -69,7 +69,7 @@ void judge(const Error& error, const std::string& origin) {
   if (message.size() > 2000) fault("is very long: " + message.substr(0, 2000));
   for (const char* word : {"exception", "std::", "stod", "stoi", "stoll", "map::at", "vector::", "basic_string", "_M_",
                            "bad_", "nlohmann", "toml::", "last read"}) {
-    // A message may quote the input, which may hold such a word by chance.
+    // A message may quote the input, which may contain such a word by chance.
     if (message.find(word) != std::string::npos && now.input.find(word) == std::string::npos)
       fault("speaks a library's words: " + message);
   }
@@ -167,7 +167,7 @@ int run(int argc, char** argv) {
                 static_cast<unsigned long long>(number - from), static_cast<unsigned long long>(counts.taken),
                 static_cast<unsigned long long>(counts.refused), static_cast<double>(number - from) / passed());
     std::fflush(stdout);
-    // Fuzzing that only ever meets one outcome tests little.
+    // A target with a single outcome tests little.
     if (number - from >= 2000 && (counts.taken == 0 || counts.refused == 0)) {
       std::fprintf(stderr, "%s only ever gave one answer\n", target->name().c_str());
       return 1;

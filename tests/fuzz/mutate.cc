@@ -11,7 +11,7 @@
 namespace some::fuzz {
 namespace {
 
-// One more or one less; from the ends of the numbers to the other end.
+// Mutates a number: one more or less, or an extreme value.
 std::int64_t neighbour(std::int64_t number, Dice& dice) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(number) + (dice.one_in(2) ? 1U : ~std::uint64_t{0}));
 }
@@ -120,7 +120,7 @@ void damage_text(std::string& text, Dice& dice, const std::vector<std::string>& 
       case 3: text.replace(at, 1 + dice.below(8), dice.of(words)); break;
       case 4: text.insert(at, std::to_string(static_cast<std::int64_t>(dice.of(odd_numbers)))); break;
       case 5: text.insert(dice.one_in(2) ? at : begin, deep(dice)); break;
-      case 6: {  // the value behind a sign becomes another
+      case 6: {  // replaces the value after an equals sign
         const std::size_t sign = text.find_first_of("=:", begin);
         if (sign < end) text.replace(sign + 1, end - sign - 1, dice.of(words));
         break;
@@ -206,7 +206,7 @@ std::string put_together(const FileParts& parts) {
 
 namespace {
 
-// A tensor's shape becomes another one of as many elements, or its element type another one of the same width.
+// Changes a tensor's shape to another one with as many elements, or its element type to another one of the same width.
 void reshape(Json& entry, Dice& dice) {
   Json& shape = entry["shape"];
   switch (dice.below(5)) {
@@ -259,7 +259,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
     return bytes;
   }
   FileParts parts = take_apart(file);
-  // The file's own checksums would only tell that it was changed.
+  // The file's own checksums would only report the change.
   if (parts.header.contains("__metadata__") && !dice.one_in(8)) {
     parts.header["__metadata__"].erase("checksum");
     parts.header["__metadata__"].erase("checksums");
@@ -268,7 +268,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
   for (const auto& [name, value] : parts.header.items()) {
     if (name != "__metadata__") tensors.push_back(name);
   }
-  // The damage may have put something else in the place of the whole header; then there is no entry left to damage.
+  // The damage may have replaced the whole header; then there is no entry left to mutate.
   for (std::size_t strikes = 1 + dice.below(3); strikes > 0 && parts.header.is_object(); --strikes) {
     Json& entry = parts.header[tensors.empty() ? "x" : dice.of(tensors)];
     const bool sound = entry.is_object() && entry.contains("shape") && entry["shape"].is_array() &&
@@ -284,13 +284,13 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
           reshape(entry, dice);
         break;
       case 2:
-      case 3: {  // JSON inside of a metadata string
+      case 3: {  // JSON inside a metadata string
         if (!metadata.is_object() || metadata.empty()) break;
         auto at = metadata.begin();
         std::advance(at, static_cast<std::ptrdiff_t>(dice.below(metadata.size())));
         if (!at->is_string()) break;
         std::string text = at->get<std::string>();
-        // Writing what was damaged to nest thousands of levels deep would overflow the stack here, not in the reader.
+        // Serializing JSON damaged to nest thousands of levels deep would overflow the stack here, not in the reader.
         const bool deep = std::count_if(text.begin(), text.end(), [](char c) { return c == '[' || c == '{'; }) > 1000;
         Json inner = deep ? Json(Json::value_t::discarded) : Json::parse(text, nullptr, false);
         if (inner.is_discarded() || dice.one_in(8)) {
@@ -313,7 +313,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice) {
         if (sound) entry[dice.one_in(2) ? "shape" : "data_offsets"][0] = odd_value(dice);
         break;
       default:
-        if (tensors.size() > 1) {  // two tensors change their names
+        if (tensors.size() > 1) {  // exchanges the names of two tensors
           const std::string left = dice.of(tensors), right = dice.of(tensors);
           std::swap(parts.header[left], parts.header[right]);
         }

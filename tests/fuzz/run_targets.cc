@@ -129,7 +129,7 @@ class SeriesTarget : public Target {
   MemoryFile file_;
 };
 
-// The history of a run: lines that do not fit are left out with a warning, which is judged like a refusal.
+// The history of a run: invalid lines are skipped with a warning, which counts as a rejection.
 class MetricsTarget : public Target {
  public:
   explicit MetricsTarget(const std::string& scratch) : folder_(scratch + "/run") {
@@ -173,7 +173,7 @@ class MetricsTarget : public Target {
   }
   void read(const std::string& input) override {
     file_.set(input);
-    // Of four lines two belong to each of the two files, so that both always warn; what else is wrong is looked for.
+    // Each of the two files has two of four lines, so both always warn; other faults are still detected.
     std::string wrong;
     const Log log([&](const LogMessage& message) {
       if (message.text.find("kind is missing") == std::string::npos &&

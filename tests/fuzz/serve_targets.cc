@@ -1,4 +1,4 @@
-// Requests to the server (serve/api.h): what is accepted must be within its limits, and everything else must be refused
+// Requests to the server (serve/api.h): accepted requests must be within its limits, and all others must be rejected
 // with one line that names the field or the request.
 #include <cmath>
 
@@ -54,7 +54,7 @@ class RequestTarget : public Target {
 
   void read(const std::string& input) override {
     const ApiLimits limits;
-    // A request is of one kind only, so it is refused if no kind accepts it.
+    // A request has one kind, so it is rejected if no kind accepts it.
     std::optional<Error> refused;
     bool accepted = false;
     const auto tried = [&](auto&& parse) {

@@ -38,7 +38,8 @@ class TokenizerTarget : public Target {
     }
     Json file = whole;
     for (std::size_t strikes = 1 + dice.below(3); strikes > 0; --strikes) {
-      // The many entries of the vocabulary would take nearly every strike: half of them go to the parts with few.
+      // The many vocabulary entries would receive nearly every mutation, so half of the mutations go to the smaller
+      // parts.
       if (dice.one_in(2) || !file.is_object() || file.empty()) {
         damage_json(file, dice);
       } else {

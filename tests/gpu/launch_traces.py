@@ -26,8 +26,8 @@ from pathlib import Path
 sources = Path(__file__).resolve().parents[2]
 counts_folder = Path(__file__).resolve().parent / "launches"
 
-# Small models on built-in stories. The kernels that a step takes depend on widths (multiples of 64), precision and the
-# kind of blocks, hardly on depth or length.
+# Small models on built-in text. The kernels of a step depend on widths (multiples of 64), precision and kinds of
+# blocks, hardly on depth or length.
 small = """model.d_model=64 model.layers=2 model.heads=2 model.seq_len=512 some.experts=16 some.d_ffn=64
     some.top_k=2 data.train=builtin:stories data.valid=builtin:stories data.tokenizer=bytelevel data.vocab=512
     data.train_documents=120 data.valid_documents=20 train.epochs=1 train.batch=4 train.max_steps=3 train.warmup_steps=1
@@ -45,7 +45,7 @@ def on_run(command, *words):
     return [command, "RUN", "--device", "cuda", *words]
 
 
-# Each configuration: commands run one after the other in a folder of their own. RUN is a run folder there.
+# Each configuration: commands run one after another in a separate folder. RUN is a run folder there.
 configurations = {
     "tiny": [train("tiny", size=["train.max_steps=3", "train.warmup_steps=1", "data.valid_documents=20"])],
     "default": [train("default", size=["train.max_steps=3", "train.warmup_steps=1", "data.train_documents=200",
@@ -134,7 +134,7 @@ configurations = {
 }
 
 
-# The kernels for GPUs before Hopper.
+# Kernels for GPUs before Hopper.
 configurations |= {f"a100-{name}": configurations[name] for name in ("packed", "mod-conv", "features", "wide", "wide-full")}
 
 

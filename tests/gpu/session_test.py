@@ -54,7 +54,7 @@ with tempfile.TemporaryDirectory() as name:
     assert "test_experts: " in table and " 0 failed" in table and "v6-1 " in table and "v6-2 " in table
     assert [run["name"] for run in runs] == ["v6-1", "v6-2"]
     assert all(run["finished"] and len(run["epochs"]) == 2 for run in runs)
-    # The longest are begun first; the shortest where that was asked for. A cut run of either kind would be the last.
+    # The longest runs start first, or the shortest on request. A truncated run of either kind would be last.
     mixed = folder / "mixed.txt"
     mixed.write_text("long  v6  3\nshort  v6  3  train.max_steps=3\n")
     for word, order in (([], ["long", "short"]), (["--short-first"], ["short", "long"])):
@@ -63,11 +63,11 @@ with tempfile.TemporaryDirectory() as name:
         session(folder, "seeds", "--list", mixed, "--workers", "1", *word)
         done = re.findall(r"^  (long|short): done", (folder / "out/session.log").read_text(), re.M)
         assert done == order, (word, done)
-    # What is finished is known as such, though its weights are gone, and is not trained again.
+    # Finished runs are recognized although their weights were removed, and are not trained again.
     again, same = session(folder, "seeds", "--list", own, "--runs", "v6")
     assert same == runs and "v6-1 " in again and "v6-2 " in again
 
-    # A text of its own, and weights that stay.
+    # A run with its own text, and weights that are kept.
     other = folder / "other.txt"
     shutil.copy(folder / "pack/shared/data/tinystories/valid.txt", other)
     own.write_text(f"other  v6  0  data.train={other} data.valid={other}\nstories  v6  0\n")
@@ -79,7 +79,7 @@ with tempfile.TemporaryDirectory() as name:
         assert f'train = "{text}"' in settings, settings
         assert (folder / "rehearsal" / run / "v6/checkpoints").exists() == (run == "other")
 
-# The runs that are left have recipes, which the lab knows.
+# The remaining runs have recipes in the lab's index.
 known = (sources / "recipes/index.toml").read_text()
 for line in (sources / "scripts/gpu-seeds.txt").read_text().splitlines():
     if line.strip() and not line.startswith("#"):

@@ -46,7 +46,7 @@ class Client {
     }
   }
 
-  // Reads until `enough` returns true, the peer closes, or the time is over; returns false in the last case.
+  // Reads until `enough` returns true, the peer closes, or the timeout expires; returns false in the last case.
   template <typename Enough>
   bool read_enough(const Enough& enough, std::chrono::milliseconds most = std::chrono::milliseconds(30000)) {
     const auto end = std::chrono::steady_clock::now() + most;
@@ -69,7 +69,7 @@ class Client {
     return read_enough([&](const std::string& text) { return text.find(words) != std::string::npos; }, most) &&
            text_.find(words) != std::string::npos;
   }
-  // One complete answer, which is then removed from the buffer.
+  // Returns one complete response and removes it from the buffer.
   struct Answer {
     int status = 0;
     std::string head, body;

@@ -244,7 +244,7 @@ TEST(Server, ConnectionsAndRequestsAreLimited) {
   EXPECT_EQ(client.get("/a").status, 429);
 }
 
-// One address that holds all connections open does not lock out another one.
+// An address that holds all its connections open does not lock out another one.
 TEST(Server, AnAddressWithManyConnectionsMakesRoomForOthers) {
   ServerSettings settings;
   settings.max_connections = 10;
@@ -275,7 +275,7 @@ TEST(Server, ATypeMayHaveParameters) {
   EXPECT_EQ(post("text/plain; application/json"), 415);
 }
 
-// Settings of `some serve`: DELETE, refusals in another format, and any host name where the handler checks who asks.
+// Settings of `some serve`: DELETE, errors in another format, and any host name if the handler authenticates clients.
 TEST(Server, TheHandlerMayDoMore) {
   ServerSettings settings;
   settings.removes = settings.any_host = true;
@@ -320,7 +320,7 @@ TEST(Server, AClientThatLeavesBeforeItsResponseIsNoticed) {
     EXPECT_EQ(server.unanswered(), 1U);
     answer.respond(text_response(200, "first"));
     EXPECT_EQ(client.answer().body, "first\n");
-    // A connection that had a watch before has one again, and a request that came early is not lost.
+    // A connection that was watched before is watched again, and a request that arrived early is not lost.
     client.send(line("GET /b") + line("GET /c"));
     wait_for(2).respond(text_response(200, "second"));
     EXPECT_EQ(client.answer().body, "second\n");

@@ -1,4 +1,4 @@
-// The kernels of a decoding step on a GPU: against Model::decode, and the same numbers in every batch.
+// The kernels of a decoding step on a GPU: compared with Model::decode, and bit-identical in every batch.
 #include "inference/cuda_decoder.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ ModelConfig dense() {
 ModelConfig with_convolution() {
   ModelConfig config = dense();
   config.conv = 3;
-  config.dense_mult = 1.4375;  // 184 hidden units: no multiple of 128
+  config.dense_mult = 1.4375;  // 184 hidden units: not a multiple of 128
   return config;
 }
 
@@ -64,7 +64,7 @@ class CudaDecoder : public testing::TestWithParam<ModelConfig (*)()> {
     if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
     ctx_ = make_context("cuda", "bf16");
     model_ = std::make_unique<Model>(ctx_, GetParam()(), false);
-    // Parameters that start at zero or one are other numbers after training.
+    // Perturbs parameters initialized to zero or one, as training would.
     const RandomStream random = random_stream(3, "parameters");
     std::uint64_t n = 0;
     for (const ParameterStore::Entry& entry : model_->parameters().entries()) {
@@ -86,7 +86,7 @@ class CudaDecoder : public testing::TestWithParam<ModelConfig (*)()> {
   }
   static int prompt_length(int sequence) { return 1 + sequence * 17 % 60; }
 
-  // The tokens and log probabilities of `count` sequences of a set, generated together; steps are submitted ahead.
+  // Returns tokens and log probabilities of `count` sequences of a set, generated together; steps are submitted ahead.
   std::vector<std::vector<DecodedRow>> generate(int first, int count, int steps, const SamplingOptions& sampling) {
     std::vector<std::vector<DecodedRow>> out(static_cast<std::size_t>(count));
     for (int i = 0; i < count; ++i) {
@@ -197,7 +197,7 @@ TEST_P(CudaDecoder, ASequenceHasTheSameTokensInEveryBatch) {
   }
 }
 
-// Steps that only Model::decode can compute use the same cache, and continue with the tokens that were drawn before.
+// Steps that only Model::decode supports use the same cache, and continue from the tokens sampled before.
 TEST_P(CudaDecoder, TakesTurnsWithTheModel) {
   DecoderOptions options;
   options.slots = 80;
@@ -218,7 +218,7 @@ TEST_P(CudaDecoder, TakesTurnsWithTheModel) {
     batch.wanted.push_back(want);
     decoder_->submit(batch);
     const DecodedRow found = decoder_->collect().wanted[0];
-    // The model alone reads the same tokens.
+    // The model without the decoder reads the same tokens.
     batch.tokens[0] = step > 0 ? drawn : next;
     batch.wanted[0].kind = WantedRow::Kind::score;
     batch.wanted[0].target = found.token;

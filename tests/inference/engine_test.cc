@@ -89,7 +89,7 @@ SequenceRequest random_request(Numbers& numbers, int vocab) {
   return request;
 }
 
-// Steps are computed at once, but their results are held back: what a device that works ahead of the host does.
+// Computes steps at once but holds their results back, like a device that works ahead of the host.
 class LateDecoder : public Decoder {
  public:
   explicit LateDecoder(std::unique_ptr<Decoder> inner) : inner_(std::move(inner)) {}
@@ -170,7 +170,7 @@ TEST(Engine, TokensDoNotDependOnTheBatch) {
           ASSERT_EQ(written[i].reason, expected[i].reason) << i;
         }
         ASSERT_EQ(written[i].tokens, tokens) << i;
-        ASSERT_EQ(written[i].logprobs, logprobs) << i;  // the same bits
+        ASSERT_EQ(written[i].logprobs, logprobs) << i;  // bit-identical
         ASSERT_TRUE(written[i].prompt.empty() || written[i].prompt.size() == expected[i].prompt.size());
         for (std::size_t p = 0; p < written[i].prompt.size(); ++p)
           ASSERT_EQ(written[i].prompt[p].logprob, expected[i].prompt[p].logprob) << i << ", " << p;
@@ -202,7 +202,7 @@ class EngineTest : public testing::Test {
     return out;
   }
   Engine engine(EngineOptions options = {}) { return Engine(model_, synthetic_tokenizer(40), options); }
-  // Log probabilities of what follows each position, from a pass over the whole sequence.
+  // Returns log probabilities of the token after each position, from a pass over the whole sequence.
   std::vector<std::vector<double>> whole(const std::vector<TokenId>& tokens) {
     ctx_->arena->reset();
     const std::vector<double> logits =

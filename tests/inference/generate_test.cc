@@ -25,7 +25,7 @@ class Generate : public testing::Test {
 };
 TemporaryFolder* Generate::folder_ = nullptr;
 
-// The likeliest token after `ids`, read from the beginning.
+// Returns the most likely token after `ids`, read from the beginning.
 TokenId likeliest(OpenedRun& run, const std::vector<TokenId>& ids) {
   Model::Cache cache = run.model->make_cache(1, run.recipe.model.seq_len);
   std::vector<std::int32_t> slots(ids.size(), 0), positions(ids.size());
@@ -44,7 +44,7 @@ TEST_F(Generate, EveryTokenIsPredictedFromTheSequenceEvaluationWouldUse) {
   options.temperature = 0;
   options.stop_at_eos = false;
   options.max_tokens = 60;
-  // A short prompt, one that fills the sequence, and one that is longer; side by side, so that they slide apart.
+  // A short prompt, one that fills the sequence, and a longer one, in one batch, so that they slide at different times.
   std::string longer;
   for (int i = 0; i < 12; ++i) longer += "The fox went to the river. ";
   const std::vector<std::string> prompts = {"Once", "One day a little girl went to the park to play", longer};
@@ -92,7 +92,7 @@ TEST_F(Generate, CanBeStoppedAfterAnyToken) {
   }
 }
 
-// What is read again after sliding is not learnt from again: the updates fall where they would without it.
+// Text that is read again after sliding is not learned from again: updates happen where they would without it.
 TEST_F(Generate, KeysLearnFromEveryTokenOnce) {
   OpenedRun run = open();
   GenerateOptions options;
@@ -102,7 +102,7 @@ TEST_F(Generate, KeysLearnFromEveryTokenOnce) {
   const Generated text = generate(*run.model, run.tokenizer, {"Once"}, options).front();
   const std::int64_t steps = run.model->layers()[0].keys.steps;
   OpenedRun fresh = open();
-  // The last token is written, but not read.
+  // The last token is generated, but not read.
   const auto read = static_cast<std::int64_t>(text.prompt.size() + text.tokens.size()) - 1;
   EXPECT_EQ(steps - fresh.model->layers()[0].keys.steps, read / 5);
 }

@@ -1,4 +1,4 @@
-// Sampling against a plain reference: the whole distribution of every option, and draws against its probabilities.
+// Compares sampling with a plain reference: the distribution for every option, and draws against its probabilities.
 #include "inference/sampling.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace some {
 namespace {
 
-// Numbers for a property test: the n-th draw of a stream.
+// Random numbers for a property test: the n-th draw of a stream.
 class Draws {
  public:
   explicit Draws(const std::string& name) : stream_(random_stream(1, name)) {}
@@ -46,7 +46,7 @@ SamplingOptions random_options(Draws& draws) {
   return options;
 }
 
-// Probability of each token, by the definition: sort everything, keep, normalize.
+// Probability of each token by the definition: sort, filter, normalize.
 std::vector<double> distribution(const std::vector<double>& logits, const SamplingOptions& options) {
   std::vector<int> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -146,7 +146,7 @@ TEST(Sampling, NumbersDependOnSeedStreamAndNumberOnly) {
   a.stream = b.stream = 3;
   b.top_k = 7;
   EXPECT_EQ(sampling_uniform(a, 11), sampling_uniform(b, 11));
-  // The numbers of all earlier versions: what `some generate --seed` writes depends on them.
+  // The numbers of all earlier versions, on which the output of `some generate --seed` depends.
   EXPECT_EQ(sampling_uniform(a, 11), random_stream(5, "generate.3").uniform(11));
   b.stream = 4;
   EXPECT_NE(sampling_uniform(a, 11), sampling_uniform(b, 11));

@@ -15,7 +15,7 @@ inline Tokenizer synthetic_tokenizer(int vocab) {
       words + R"(},"merges":[]}})");
 }
 
-// With these bytes as tokens from id 3 on (printable ASCII only), and the GPT-2 alphabet.
+// With these bytes as tokens from id 3 on (printable ASCII only), and GPT-2's alphabet.
 inline Tokenizer byte_tokenizer(const std::vector<std::string>& tokens) {
   std::string words = "\"[UNK]\":0,\"[PAD]\":1,\"[EOS]\":2";
   for (std::size_t i = 0; i < tokens.size(); ++i) words += ",\"" + tokens[i] + "\":" + std::to_string(i + 3);

@@ -9,7 +9,7 @@
 namespace some {
 namespace {
 
-// Ã and ¶ are the printable forms of the bytes C3 and B6, which together are ö; Ġ is a space.
+// Ã and ¶ are the printable forms of the bytes C3 and B6, which together encode ö; Ġ is a space.
 const std::vector<std::string> letters = {"a", "b", "ab", "ba", "Ġ", "Ã", "¶", "aĠb", "bbb"};
 
 TEST(TextStream, GivesOutWholeCharacters) {
@@ -21,7 +21,7 @@ TEST(TextStream, GivesOutWholeCharacters) {
   EXPECT_EQ(text.add(8), "");
   EXPECT_EQ(text.add(4),
             "\xC3"
-            "b");  // not a character: given out as it is
+            "b");  // not a character: passed on unchanged
   EXPECT_EQ(text.add(8), "");
   EXPECT_EQ(text.finish(), "\xC3");
 }
@@ -54,8 +54,8 @@ TEST(TextStream, WordsAreSeparatedBySpaces) {
   EXPECT_EQ(first.text(), "w");
 }
 
-// All pieces together are the text before the stop string that is complete first (of several in one token, the one that
-// begins first), and each piece is whole characters.
+// All pieces together are the text before the first completed stop string (of several completed by one token, the one
+// that begins first), and each piece consists of whole characters.
 TEST(TextStream, PiecesAreTheTextBeforeTheFirstStopString) {
   const Tokenizer tokenizer = byte_tokenizer(letters);
   const RandomStream random = random_stream(3, "text");

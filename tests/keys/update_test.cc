@@ -94,7 +94,7 @@ TYPED_TEST(KeyUpdate, EverySettingAlone) {
   }
 }
 
-// A setting without effect would pass the comparison above untested.
+// A setting without effect would pass the comparison above without being tested.
 TEST(KeyUpdateTest, EverySettingMakesADifference) {
   const Store<double> plain = follow<double>({}, strong(), 1.0, false, 6, "plain");
   for (const Variation& variation : variations()) {

@@ -78,7 +78,7 @@ TEST_F(Queue, BuildsTheMemoryThatARecipeAsksFor) {
     EXPECT_FALSE(entry.result.memory->stopped);
     EXPECT_TRUE(fs::exists(folder_of(entry.name) + "/memory.safetensors"));
   }
-  // Without checkpoints nothing can be read: existing files stay unchanged.
+  // Without checkpoints nothing can be resumed: existing files stay unchanged.
   fs::remove_all(folder_of("one") + "/checkpoints");
   EXPECT_EQ(outcomes(run_queue(plan({"one"}), {})), (Lines{"one: already done"}));
 }

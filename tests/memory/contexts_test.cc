@@ -13,7 +13,7 @@
 namespace some {
 namespace {
 
-// A text of few tokens that repeats itself now and then, so that long contexts recur.
+// A text of few tokens with occasional repetitions, so that long contexts recur.
 std::vector<std::int32_t> text_of(std::uint64_t seed, std::size_t length, int vocabulary) {
   const RandomStream stream = random_stream(seed, "contexts");
   std::vector<std::int32_t> out;
@@ -76,9 +76,9 @@ TEST(Contexts, EstimateWhatPlainTablesEstimate) {
 TEST(Contexts, NeedFewEntriesForTextThatIsNew) {
   const ContextSettings settings{.longest = 5, .entries = 1 << 20};
   std::vector<std::int32_t> text(3000);
-  std::iota(text.begin(), text.end(), 0);  // nothing ever recurs
+  std::iota(text.begin(), text.end(), 0);  // nothing recurs
   const ContextStore store = learned(ContextStore(settings, 3000), text, 0, text.size());
-  EXPECT_LE(store.size(), 2 * 3000);  // orders 0 and 1; the longer contexts are implied
+  EXPECT_LE(store.size(), 2 * 3000);  // orders 0 and 1; longer contexts are implied
 }
 
 TEST(Contexts, KeepTheMostUsedEntries) {
@@ -147,7 +147,7 @@ TEST(Contexts, RefuseDamagedStates) {
   refused([](auto& s) { s.nodes.pop_back(); });
   refused([](auto& s) { s.nodes[6] = 5; });   // a parent after its child
   refused([](auto& s) { s.nodes[7] = 30; });  // no token
-  refused([](auto& s) { s.nodes[8] = 4; });   // more tokens kept than there is room for
+  refused([](auto& s) { s.nodes[8] = 4; });   // more tokens stored than allowed
   refused([](auto& s) { s.entries[1] = -1; });
   refused([](auto& s) { s.entries[2] = 0; });
   refused([](auto& s) { s.entries[5] = s.entries[1], s.entries[4] = s.entries[0]; });  // twice the same

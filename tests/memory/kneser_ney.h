@@ -1,5 +1,5 @@
-// Kneser-Ney counts without a bound, written as plainly as possible: the reference implementation of the contexts of a
-// memory (spec 8), and what counting alone achieves. Every context of a position has its own table.
+// Kneser-Ney counts without a limit, written as plainly as possible: the reference implementation of a memory's
+// contexts (spec 8), and the counting baseline. Every context of a position has its own table.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ class KneserNey {
  public:
   KneserNey(int longest, int vocabulary) : vocabulary_(vocabulary), followers_(static_cast<std::size_t>(longest) + 1) {}
 
-  // The estimate of each order, of one token after `before`.
+  // Returns the estimate of each order for one token after `before`.
   std::vector<double> estimates(std::span<const std::int32_t> before, std::int32_t target) const {
     std::vector<double> out;
     double p = 1.0 / vocabulary_;

@@ -93,7 +93,7 @@ bool same(const Memory& a, const Memory& b) {
   return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
 }
 
-// Tests run for a store with one partition and with several, and for one with contexts, of which some are evicted.
+// Runs tests for a store with one partition, with several, and with contexts, of which some are evicted.
 struct Kind {
   const char* name;
   std::int64_t parts = 1, contexts = 0;
@@ -614,7 +614,7 @@ TEST(Contexts, ContributeWithTheirPlaces) {
   EXPECT_GT(found, 100);
 }
 
-// The loss of a position depends on nothing after it, whatever windows and passes the text is read in.
+// The loss of a position depends on nothing after it, for any windows and passes.
 TEST(Contexts, AreCausalAndLearntAfterEveryToken) {
   MemorySettings settings = small_settings();
   settings.contexts = 5;
@@ -641,7 +641,7 @@ TEST(Contexts, AreCausalAndLearntAfterEveryToken) {
   }
 }
 
-// Reading with contexts beats reading with states alone on a text that repeats itself.
+// Reading with contexts has a lower loss than reading with slots only, on a text with repetitions.
 TEST(Contexts, GainOverStates) {
   const std::vector<std::int32_t> text = Fixture::words(2000, 5);
   double sum[2] = {};

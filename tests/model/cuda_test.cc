@@ -1,5 +1,5 @@
-// The whole model on the GPU against the CPU: losses, gradients, keys, and steps of training, for the settings that
-// take other ways through it.
+// Compares the whole model on the GPU with the CPU: losses, gradients, keys, and training steps, for all settings that
+// take other code paths.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -76,7 +76,7 @@ double length(const std::vector<double>& x) {
   return std::sqrt(sum);
 }
 
-// Length of the difference over the length of what is expected.
+// Returns the norm of the difference relative to the norm of the expected values.
 double distance(const std::vector<double>& expected, const std::vector<double>& actual) {
   if (expected.size() != actual.size()) return INFINITY;
   std::vector<double> difference(expected.size());
@@ -96,7 +96,7 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
       const Outcome expected = train("cpu", "fp32", config, padded), actual = train("cuda", precision, config, padded);
       EXPECT_LE(distance(expected.nll, actual.nll), loss_tolerance);
       EXPECT_NEAR(actual.losses[0], expected.losses[0], loss_tolerance * expected.losses[0]);
-      // The largest parts of the gradient one by one, and all of it: a small part of a large sum may be mostly
+      // Compares the largest parts of the gradient separately, and the whole: a small part of a large sum may be mostly
       // rounding.
       double all = 0, difference = 0;
       for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
@@ -109,7 +109,8 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
       for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
         const auto& [name, gradient] = expected.gradients[i];
         if (length(gradient) < 0.02 * std::sqrt(all)) continue;
-        // The router's comes from differences of the chosen experts' outputs, which rounding to bf16 spoils first.
+        // The router's gradient is computed from differences of the chosen experts' outputs, which rounding to bf16
+        // affects most.
         const double factor = name.find("router") != std::string::npos ? 3 : 2;
         EXPECT_LE(distance(gradient, actual.gradients[i].second), factor * gradient_tolerance) << name;
       }
@@ -123,8 +124,8 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
             << "step " << step;
       }
       EXPECT_LT(actual.losses.back(), actual.losses.front());
-      // After some steps a choice between two nearly equal scores falls otherwise, here as on the CPU alone when it
-      // computes in double precision: as far as that carries, the GPU may be off too.
+      // After some steps, a near tie in top-k may be decided differently, as it is on the CPU in double precision. The
+      // GPU may deviate as far as that.
       const double carried = distance(train("cpu", "f64", config, padded).evaluated, expected.evaluated);
       EXPECT_LE(distance(expected.evaluated, actual.evaluated), std::max(3 * later_tolerance, 3 * carried))
           << "rounding alone carries " << carried;
@@ -132,8 +133,7 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
   }
 };
 
-// One token that chooses another expert, because two scores are the same but for rounding, moves a key by the tolerance
-// of keys.
+// One token that chooses another expert at a near tie moves a key by the tolerance of keys.
 TEST_P(ModelOnGpu, Float) { compare("fp32", 1e-5, 1e-3, 2e-3, 1e-3); }
 TEST_P(ModelOnGpu, Bfloat16) { compare("bf16", 2e-2, 1e-1, 3e-2, 2e-2); }
 
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
                               c.input_proj = true, c.output_proj = OutputProj::features, c.query_dim = 32,
                               c.router_mult = 0.5;
                               c.temperature = Temperature::learned;
-                              c.seq_len = 60;  // enough rows for the tensor cores' way of choosing
+                              c.seq_len = 60;  // enough rows for the tensor-core routing kernel
                             }},
                     Variant{"odd_sizes",
                             [](ModelConfig& c) {
@@ -169,7 +169,7 @@ INSTANTIATE_TEST_SUITE_P(
                             }}),
     variant_name);
 
-// Both devices: an id that is not in the vocabulary is refused before anything reads memory by it.
+// Both devices reject an id outside the vocabulary before it is used as an index.
 TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
   const ModelConfig config = small_config();
   for (const std::string device : {"cpu", "cuda"}) {

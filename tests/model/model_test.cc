@@ -1,5 +1,5 @@
-// The whole model: gradients of every setting against finite differences, packed against padded batches, threads, the
-// cache, sizes.
+// The whole model: gradients for every setting compared with finite differences, unpadded with padded batches, numbers
+// of threads, the KV cache, sizes.
 #include "model/model.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST_P(ModelGradient, MatchesFiniteDifferences) {
   std::shared_ptr<Context> ctx = make_context("cpu", "f64");
   Model model(ctx, config, true);
   ParameterStore& p = model.parameters();
-  // Values that start at zero or one are moved, so that no gradient is zero by accident.
+  // Perturbs parameters that start at zero or one, so that no gradient is zero by accident.
   const RandomStream noise = random_stream(9, "noise");
   double* values = p.value.data<double>();
   for (const auto& entry : p.entries()) {
@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                 }}),
     variant_name);
 
-// The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are steps:
-// finite differences see the same as long as no choice changes, which holds for small moves.
+// The load-balancing loss is differentiated through the mean probabilities but not through the counts, which are
+// piecewise constant. Finite differences agree as long as no assignment changes, which holds for small steps.
 TEST(ModelBalance, GradientMatchesFiniteDifferences) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
@@ -206,8 +206,7 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   }
 }
 
-// Neither loss is a mean over tokens, so that cutting a step may change it; but where the parts are alike, they are
-// like the whole.
+// Neither loss is a mean over tokens, so the division of a step may change it; with equal parts it must not.
 TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   ModelConfig config = small_config();
   config.balance_loss = 0.5;
@@ -239,7 +238,7 @@ TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   for (std::size_t i = 0; i < together.size(); ++i) ASSERT_NEAR(together[i], apart[i], 1e-12) << i;
 }
 
-// spec 4.4: beta of a layer at a time of the run; spec 4: a random subset of the positions.
+// beta of a layer at a time of the run (spec 4.4), and a random subset of the positions (spec 4).
 TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
   ModelConfig config = small_config();
   config.layers = 2;
@@ -315,7 +314,7 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
   }
 }
 
-// Blocks that look back, with two sequences in step: each sees its own states and none before its first.
+// Blocks with convolution or token shift, with two interleaved sequences: each reads only its own states.
 TEST(ModelDecode, LooksBackAsTheWholePassDoes) {
   const std::vector<std::string> names = {"dense_look_back", "readin_look_back", "modulated_look_back",
                                           "modulated_listen"};
@@ -329,7 +328,7 @@ TEST(ModelDecode, LooksBackAsTheWholePassDoes) {
     variant.change(config);
     std::shared_ptr<Context> ctx = make_context("cpu", "f64");
     Model model(ctx, config, false);
-    for (const auto& entry : model.parameters().entries()) {  // the factors begin at 0
+    for (const auto& entry : model.parameters().entries()) {  // the gains start at 0
       if (!entry.name.ends_with("conv.weight")) continue;
       Tensor taps = model.parameters().view(model.parameters().value, entry);
       for (std::int64_t i = 0; i < taps.elements(); ++i)
@@ -394,7 +393,7 @@ TEST(ModelDecode, AgreesOverLongTextsInFloat) {
   }
 }
 
-// Whatever is declared is what the store, the counts and the layers have: a parameter is written down once.
+// A parameter is declared once: store, counts and layers agree with the declarations.
 TEST(ModelParameters, AreDeclaredOnce) {
   std::vector<Variant> variants = model_variants;
   variants.push_back({"lora", [](ModelConfig& c) { c.training = ExpertTraining::lora, c.lora_rank = 3; }});
@@ -428,8 +427,7 @@ TEST(ModelParameters, AreDeclaredOnce) {
   }
 }
 
-// Which gradients are complete together, as training sends them to other ranks: what the store knows agrees with the
-// names in checkpoints.
+// Groups of gradients that are complete together, as sent to other ranks: agree with the names in checkpoints.
 TEST(ModelParameters, KnowTheirLayer) {
   for (const Variant& variant : model_variants) {
     SCOPED_TRACE(variant.name);
@@ -446,7 +444,7 @@ TEST(ModelParameters, KnowTheirLayer) {
   }
 }
 
-// The last matrix of a feed-forward block may begin at zero, and still learns.
+// The second matrix of a feed-forward block may be initialized to zero and still learns.
 TEST(ModelParameters, ReadoutsThatBeginSilent) {
   const std::vector<std::pair<const char*, Variant>> silent = {
       {"ffn.1.weight", {"dense", [](ModelConfig& c) { c.ffn = Ffn::dense, c.dense_init = OutputInit::zero; }}},
@@ -474,7 +472,7 @@ TEST(ModelParameters, ReadoutsThatBeginSilent) {
   }
 }
 
-// Where a parameter is bound is where the model reads it: moving it changes the loss.
+// The model reads a parameter where it is bound: changing it changes the loss.
 TEST(ModelParameters, AreReadWhereTheyAreBound) {
   for (const Variant& variant : model_variants) {
     SCOPED_TRACE(variant.name);
@@ -484,8 +482,8 @@ TEST(ModelParameters, AreReadWhereTheyAreBound) {
     const Batch batch = rows_batch(sample_rows, config.seq_len, false);
     const double before = loss_of(model, batch);
     for (const auto& entry : model.parameters().entries()) {
-      // Unevenly: a bias common to all keys of attention changes no weight, and what is common to all outputs of a
-      // layer is taken out by the norm behind it.
+      // Non-uniform changes: a bias common to all attention keys changes no weight, and the next norm removes what is
+      // common to all outputs of a layer.
       Tensor values = model.parameters().view(model.parameters().value, entry);
       const Tensor kept = values.clone();
       for (std::int64_t i = 0; i < values.elements(); ++i)
@@ -511,8 +509,8 @@ TEST(ModelFrozen, LayersKeepTheirKeysToTheBit) {
 }
 
 TEST(ModelOperations, CountIsThatOfTheFormula) {
-  // A4, as worked out by hand: 12 d^2 of projections, 2*(2*2d*d) of router, 2*k*2*d*f of experts, head, scores,
-  // attention over causal pairs.
+  // A4, calculated by hand: 12 d^2 of projections, 2*(2*2d*d) of router, 2*k*2*d*f of experts, head, scores, attention
+  // over causal pairs.
   ModelConfig c;
   const double d = 512, f = 1024, k = 4, e = 64, v = 8192, layers = 10, tokens = 100, pairs = 5050;
   const OperationCount count = count_operations(c, tokens, pairs);
@@ -520,7 +518,7 @@ TEST(ModelOperations, CountIsThatOfTheFormula) {
       layers * (tokens * (8 * d * d + 8 * d * d + 2 * e * d + 4 * k * d * f) + 4 * d * pairs) + tokens * 2 * d * v;
   EXPECT_NEAR(count.forward, forward, 1e-6 * forward);
   EXPECT_NEAR(count.experts, 2 * layers * tokens * 4 * k * d * f, 1);
-  // Queries of 64 numbers take less of the router's second layer and of the scores; a read-in is a product of d by d.
+  // Queries of 64 numbers reduce the router's second layer and the scores; an input projection is a GEMM of d by d.
   c.query_dim = 64;
   c.input_proj = true;
   const double narrow = forward + layers * tokens * (2 * d * d - 2 * 2 * d * (d - 64) - 2 * e * (d - 64));

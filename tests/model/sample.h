@@ -1,4 +1,4 @@
-// Small models, their variants, and batches of written-out rows, for the tests of the model and of training.
+// Small models, their variants, and batches of explicit rows, for tests of model and training.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ inline ModelConfig small_config() {
   return c;
 }
 
-// Large enough for a GPU's own ways through the operations.
+// Large enough for the GPU's specialized kernels.
 inline ModelConfig medium_config() {
   ModelConfig c;
   c.seed = 4;
@@ -44,7 +44,7 @@ struct Variant {
   void (*change)(ModelConfig&);
 };
 
-// The settings that take another way through the model, for tests that go through all of them.
+// Settings that take other code paths, for tests of all of them.
 inline const std::vector<Variant> model_variants = {
     {"published", [](ModelConfig&) {}},
     {"pre_norm", [](ModelConfig& c) { c.norm = Norm::pre; }},
@@ -96,7 +96,7 @@ inline const std::vector<Variant> model_variants = {
     {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
 };
 
-// Rows of real tokens; `padded`: laid out to seq_len with padding that has no target.
+// Rows of non-padding tokens; `padded`: extended to seq_len with padding that has no target.
 inline Batch rows_batch(const std::vector<std::vector<std::int32_t>>& rows, int seq_len, bool padded) {
   Batch batch;
   batch.offsets.push_back(0);

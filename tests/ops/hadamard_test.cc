@@ -248,7 +248,7 @@ const bool added = add_cases({
     hadamard_case({70, 256, 300, 4, 2, Form::published}),
     hadamard_case({70, 512, 512, 6, 4, Form::features, 1, false}),
     hadamard_case({9, 1500, 600, 2, 2, Form::published}),
-    // P = 512, for which a GPU has kernels of its own: rows that fill their blocks and rows that do not.
+    // P = 512, for which a GPU has specialized kernels: rows that fill their blocks and rows that do not.
     hadamard_case({40, 512, 1024, 3, 2, Form::published, 1, false}),
     hadamard_case({40, 400, 1000, 3, 2, Form::published}),
     hadamard_case({40, 320, 700, 3, 3, Form::features}),

@@ -1,4 +1,4 @@
-// A page's text in both formats, whatever stands in it.
+// The text of a page in both formats, for arbitrary input.
 #include "plot/document.h"
 
 #include <gtest/gtest.h>

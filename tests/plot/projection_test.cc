@@ -13,7 +13,7 @@ namespace {
 
 Threads few(3);
 
-// Groups of points around far-apart centres.
+// Groups of points around distant centers.
 Points clusters(int groups, int each, int dimensions, double spread) {
   const RandomStream stream = random_stream(3, "test clusters");
   Points points{groups * each, dimensions, {}};
@@ -79,7 +79,7 @@ TEST(Tsne, KeepsSeparatedClustersApart) {
   const Points points = clusters(groups, each, 12, 0.05);
   const TsneResult result = tsne(few, points, {});
   ASSERT_EQ(result.points.size(), 45u);
-  // Every point's nearest neighbours on the map are of its own group.
+  // Every point's nearest neighbors on the map belong to its group.
   for (int i = 0; i < groups * each; ++i) {
     double own = 0, other = INFINITY;
     for (int j = 0; j < groups * each; ++j) {

@@ -42,7 +42,7 @@ for case in cases:
     apart = float((logits - wanted).abs().max())
     check(case, "logits differ by", apart < 1e-5, apart)
 
-    # Rows of different lengths in one batch, padded before or behind: the same numbers.
+    # Rows of different lengths in one batch, padded on either side, give the same numbers.
     longest = max(map(len, rows))
     pad = model.config.pad_token_id
     for side in ("left", "right"):
@@ -57,7 +57,7 @@ for case in cases:
               float((padded - wanted).abs().max()))
 
     if causal:
-        # Read in pieces, with a cache.
+        # Read in pieces, with a KV cache.
         cache, pieces = modeling_some.Cache(), []
         with torch.no_grad():
             for begin, end in ((0, 5), (5, 6), (6, len(rows[0]))):

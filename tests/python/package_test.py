@@ -105,7 +105,7 @@ class PackageTest(unittest.TestCase):
         np.testing.assert_allclose(w1[0, :32] @ w1[0, :32].T, np.eye(32) / 3, atol=1e-6)
 
     def test_ten_lines_of_numpy(self):
-        # How much of a text's probability the model gives to the right next token, by hand.
+        # Computes the probability of the correct next tokens of a text by hand.
         run = some.open("runs/one", threads=1)
         ids = run.encode("Once upon a time there was a fox.")
         logits = run.logits(ids).astype(np.float64)

@@ -35,7 +35,7 @@ assert abs(float(loss - wanted)) < 1e-6
 loss.backward()
 assert model.embed.weight.grad is not None and model.get_input_embeddings() is model.embed
 
-# A batch of padded prompts with a cache writes what each writes alone without one.
+# A batch of padded prompts with a KV cache generates what each generates separately without one.
 written = model.generate(ids, mask, 12)
 for i, row in enumerate(rows):
     text = list(row)

@@ -1,6 +1,6 @@
-// Loaded before a program (LD_PRELOAD): a SIGUSR1 makes its main thread go round in circles, while the process lives. A
-// SIGUSR2 holds up its pulse with it (src/comm/backends/mpi.cc, the one who calls MPI_Test), as MPI's locks do where
-// the thread that goes round in circles has one.
+// Preloaded into a program (LD_PRELOAD): on SIGUSR1 its main thread loops forever while the process lives. SIGUSR2 also
+// blocks its heartbeat (src/comm/backends/mpi.cc, the caller of MPI_Test), like MPI's locks if the looping thread holds
+// one.
 #include <dlfcn.h>
 #include <unistd.h>
 

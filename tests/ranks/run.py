@@ -31,25 +31,25 @@ import tempfile
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# The recipe of the tests of training, with more micro-batches in a step: enough for eight ranks.
+# The recipe of the training tests with more micro-batches per step: enough for eight ranks.
 RECIPE = os.path.join(os.path.dirname(HERE), "train", "small_run.toml")
 WIDER = ["train.accumulate=8", "data.train_documents=200", "train.threads=1"]
 
 FIXTURES = os.path.join(HERE, "../reference/fixtures")
 
-# Everything that is summed over micro-batches, in several ways of using it; numbers of micro-batches that are no power
-# of two, where the last rank has fewer.
+# Everything that is summed over micro-batches, with several settings; numbers of micro-batches that are not powers of
+# two, where the last rank has fewer.
 VARIANTS = {
     "rules": ["some.balance_loss=0.1"],
     "paced": ["some.update_every=2", "some.update_fraction=0.5", "some.training=lora", "some.lora_rank=3",
               "train.accumulate=7", "some.ground=0.2"],
     "padded": ["data.count_pads=true", "model.ffn=dense", "train.accumulate=14"],
-    # Large enough for gradients to leave layer by layer.
+    # Large enough for gradients to be sent layer by layer.
     "early": ["model.d_model=128", "train.epochs=1", "train.max_steps=3", "train.batch=2"],
 }
 
 
-# Seconds. With 4 a rank that was not scheduled on a busy machine could be reported in place of the one that hangs.
+# Seconds. With 4, a rank that was not scheduled on a busy machine could be reported instead of the hanging one.
 PATIENCE = "8"
 
 
@@ -175,7 +175,7 @@ def equal(ranks, options):
         for count in options.ranks:
             ranks.run(ranks.words(count, "train", *ranks.recipe, *overrides, "--out", f"equal/{name}-{count}"))
             ranks.expect_same(f"equal/{name}-{options.ranks[0]}", f"equal/{name}-{count}")
-    # A run that begins from another, in stages of its own, made longer afterwards.
+    # A run initialized from another one, with its own stages, and extended afterwards.
     for count in options.ranks:
         run = f"equal/from-{count}"
         ranks.run(ranks.words(count, "train", "--from", "equal/rules-1", "--with-optimizer",
@@ -244,7 +244,7 @@ def shared_queue(ranks):
         raise Failure(f"three ranks of two:\n{said}")
 
 
-# What a task of 'srun --mpi=pmix' finds in its environment; mpirun serves PMIx here, as Slurm's daemon does there.
+# The environment of a task of 'srun --mpi=pmix'; here mpirun provides PMIx, as Slurm's daemon would.
 AS_SRUN = """
 rank=$PMIX_RANK
 for name in ${!OMPI_*}; do unset "$name"; done
@@ -293,8 +293,8 @@ def worst_difference(a, b):
     return worst
 
 
-# Experts with and without parts that learn, and how far from one rank's numbers theirs may be after some steps in f64.
-# (In fp32 an optimizer makes a step of its own of a gradient that is zero but for rounding: there losses are compared.)
+# Trained and frozen experts, and the tolerance for differences from one rank's numbers after some steps in f64. (In
+# fp32, the optimizer turns a gradient that is zero except for rounding into a full step, so losses are compared there.)
 SPREAD = {
     "frozen": (0, ["some.output_proj=linear", "some.respawn_threshold=0.9"]),
     "modulated": (0, ["some.output_proj=modulated", "some.token_shift=2", "model.norm=pre", "train.accumulate=7"]),
@@ -323,7 +323,7 @@ def experts(ranks, options):
             print(f"  {name} on {count} ranks, experts on {together}: {worst:.1e} apart at most")
             if worst > allowed:
                 raise Failure(f"{run} is {worst:.1e} from one rank in {where}")
-        # What one rank makes of such a run: its loss as the ranks had it, and text.
+        # Results of one rank for such a run: the same loss as with several ranks, and text.
         told = json.loads(ranks.run([ranks.program, "eval", run, "--json"]))["loss"]
         if abs(told - loss) > 1e-9:
             raise Failure(f"{run}: one rank has a loss of {told}, the ranks had {loss}")
@@ -333,7 +333,8 @@ def experts(ranks, options):
                   train(count, together, f"experts/{name}-single", *overrides)]
         if abs(losses[0] - losses[1]) > 1e-5:
             raise Failure(f"{name} in fp32 has losses of {losses[0]} on one rank and {losses[1]} on {count}")
-    # A run goes on from its third step with another number of ranks for its experts, and with one for all.
+    # Resumes a run from its third step with another number of expert ranks, and with one rank for all
+    # experts.
     for count, together in ((max(options.ranks), 2), (1, 1)):
         ranks.run(ranks.words(count, "train", "--resume", "experts/frozen-2-2", "--from-step", "3",
                               f"train.expert_ranks={together}"))
@@ -388,10 +389,10 @@ def elastic(ranks, options):
             if process.returncode == 0:
                 finished = True
             elif acts and "SIGKILL" not in acts[-1]:
-                # A run that goes on may be stopped while it still reads its text, or before its program has begun.
+                # A resumed run may be stopped while it reads its text, or before its program has started.
                 if before_its_beginning(said):
                     continue
-                # In the first case mpirun ends the other ranks, and they may still come to say the same of themselves.
+                # In the first case mpirun ends the other ranks, which may still report the same reason.
                 saved = len(re.findall(r"stopped at step \d+ and saved", said))
                 if saved > 1 or (saved == 0 and "stopped while reading the text" not in said):
                     raise Failure(f"{acts[-1]}: the run was not saved once:\n{said}")
@@ -416,7 +417,7 @@ def refusals(ranks, options):
     train = [program, "train", *recipe, "--out", "refused"]
     two = [ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *train]
     refused(two + ["some.top_k=1"], "ranks-differ", "some.top_k", "rank 1 on ")
-    # The same name, another text.
+    # The same file name with another text.
     for name in ("a", "b"):
         os.makedirs(os.path.join(ranks.folder, name), exist_ok=True)
         with open(os.path.join(ranks.folder, name, "text.txt"), "w") as out:
@@ -433,12 +434,13 @@ def refusals(ranks, options):
     refused(ranks.words(2, *train[1:], "train.expert_ranks=2", "model.ffn=dense"), "setting-conflict", "train.expert_ranks")
     refused([program, *train[1:], "train.expert_ranks=2"], "ranks-uneven", "train.expert_ranks")
     refused(ranks.words(2, "info", RECIPE), "ranks-unsupported", "info")
-    # Without its backend the program must not train twice into one folder.
+    # Without its backend, the program must not train twice into one folder.
     alone = os.path.join(ranks.folder, "alone")
     os.makedirs(alone)
     shutil.copy(program, alone)
     refused([ranks.mpirun, "-n", "2", alone + "/some", *train[1:]], "ranks-unsupported")
-    # Under srun without PMIx; with PMIx, but without the backend; by a starter that this MPI does not know.
+    # Under srun without PMIx; with PMIx, but without the backend; with a launcher that this MPI does not
+    # know.
     slurm = dict(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="2")
     refused(train, "rank-environment", **slurm)
     refused([alone + "/some", *train[1:]], "ranks-unsupported", PMIX_RANK="0", **slurm)
@@ -475,7 +477,7 @@ def installed(ranks, options):
         raise Failure(f"the libraries should be in one folder: {nccl}")
     if shutil.which("nvidia-smi") is None:
         return
-    # A library that needs one that is nowhere.
+    # A library with a missing dependency.
     path = next(path for path in nccl if path.endswith("libsome_nccl.so"))
     with open(path, "rb") as file:
         code = file.read()
@@ -491,7 +493,7 @@ def lost(ranks, options):
     acts = [("stop", signal.SIGSTOP, "sent no heartbeat", {})]
     if endless:
         acts.append(("circles", signal.SIGUSR1, "has made no progress", endless))
-        # The others receive no heartbeat from it, but it reports first, because it knows more.
+        # The others receive no heartbeat from it, but it reports first, with more information.
         acts.append(("circles-without-a-pulse", signal.SIGUSR2, "has made no progress", endless))
     for name, act, words, environment in acts:
         run = f"lost/{name}"
@@ -516,7 +518,7 @@ def lost(ranks, options):
             if time.time() > end:
                 raise Failure("a rank is still there")
             time.sleep(0.05)
-    # One that is stopped before it has begun: nobody can have heard of it.
+    # A rank stopped before it started has sent no heartbeat yet.
     train = [ranks.program, "train", *ranks.recipe, "--out", "lost/never"]
     stopped = ["bash", "-c", 'kill -STOP $$; exec "$@"', "-", *train]
     said = ranks.run([ranks.mpirun, "-n", "1", *train, ":", "-n", "1", *stopped], code=1, SOME_RANK_PATIENCE="3")

@@ -24,7 +24,7 @@ import run as ranks_test
 from run import Failure, Ranks, VARIANTS, lives
 
 LONG = ["train.epochs=80", "train.checkpoint_every=17"]
-# Enough different things that are summed up and saved.
+# Enough different tensors that are summed and saved.
 RECIPES = {"rules": VARIANTS["rules"] + LONG,
            "paced": [one for one in VARIANTS["paced"] if "accumulate" not in one] + LONG,
            "early": ["model.d_model=128", "train.epochs=10", "train.checkpoint_every=5", "train.batch=2"]}
@@ -89,7 +89,7 @@ def send(pids, act):
             pass
 
 
-# What may happen, and how often.
+# Possible events and their frequency.
 ACTS = {"kill one": 4, "kill all": 2, "kill mpirun": 2, "end one": 3, "end all": 1, "end mpirun": 2, "interrupt one": 2,
         "stop one": 2, "pause one": 1, "pause all": 1}
 
@@ -146,7 +146,7 @@ def round_of(ranks, options, chance, number, tally):
         while len(acts) < wanted and started.running() and act.startswith("pause"):  # after which it goes on
             possible = [one for one in ACTS if (by_mpi or "mpirun" not in one) and (count > 1 or one != "stop one")]
             act = chance.choices(possible, [ACTS[one] for one in possible])[0]
-            # While it begins, or later.
+            # While it starts, or later.
             if by_mpi and chance.random() < 0.3:
                 time.sleep(chance.uniform(0, 2))
             else:

@@ -50,7 +50,7 @@ TEST(Recipe, EmptyTextGivesDefaultsOfA4) {
   EXPECT_FALSE(recipe.published.has_value());
 }
 
-// Who shortens a run need not know its warm-up.
+// A user who shortens a run need not know its warm-up.
 TEST(Recipe, AWarmUpThatIsTooLongIsShortened) {
   const std::string text = "[train]\nmax_steps = 400\nwarmup_steps = 50\n";
   const Recipe shorter = parse_recipe(text, "some.toml", {"train.max_steps=20"});
@@ -61,7 +61,7 @@ TEST(Recipe, AWarmUpThatIsTooLongIsShortened) {
   const Recipe same = parse_recipe(text, "some.toml", {"train.max_steps=50"});
   EXPECT_EQ(same.train.warmup_steps, 50);
   EXPECT_TRUE(same.notes.empty());
-  // Both numbers from the same place contradict each other.
+  // Contradictory numbers from one place are an error.
   EXPECT_TRUE(is_bad_input(error_of(text, {"train.max_steps=20", "train.warmup_steps=30"}), Code::setting_out_of_range,
                            {"train.warmup_steps", "30", "20"}));
   const Recipe stages =
@@ -70,7 +70,7 @@ TEST(Recipe, AWarmUpThatIsTooLongIsShortened) {
   EXPECT_EQ(stage_recipes(stages)[1].train.warmup_steps, 1);
 }
 
-// Built-in text is as long as one likes, so its limit says nothing about another text.
+// The length of built-in text is arbitrary, so its limit does not apply to another text.
 TEST(Recipe, ALimitForBuiltInTextDoesNotCutAnother) {
   const Folder folder;
   folder.write("base.toml", "[data]\ntrain = \"builtin:stories\"\ntrain_documents = 4800\nvalid_documents = 300\n");
@@ -80,11 +80,11 @@ TEST(Recipe, ALimitForBuiltInTextDoesNotCutAnother) {
   const std::string base = "base = \"base.toml\"\n";
   const Recipe own = read(base, {"data.train=mine.txt"});
   EXPECT_EQ(own.data.train_documents, 0);
-  EXPECT_EQ(own.data.valid_documents, 300);  // enough to measure a loss; `some train` reports the rest
+  EXPECT_EQ(own.data.valid_documents, 300);  // enough to measure a loss; `some train` reports the difference
   ASSERT_EQ(own.notes.size(), 1U);
   EXPECT_NE(own.notes[0].find("4800"), std::string::npos) << own.notes[0];
   EXPECT_EQ(read(base + "[data]\ntrain = \"mine.txt\"\n", {}).data.train_documents, 0);
-  // Other built-in text, and limits that were set for the text itself, stay.
+  // Limits stay for other built-in text, and if they were set for the text itself.
   EXPECT_EQ(read(base, {"data.train=builtin:nature"}).data.train_documents, 4800);
   EXPECT_EQ(read(base, {"data.train=mine.txt", "data.train_documents=7"}).data.train_documents, 7);
   EXPECT_EQ(read(base, {"data.train_documents=7", "data.train=mine.txt"}).data.train_documents, 7);
@@ -97,7 +97,7 @@ TEST(Recipe, ALimitForBuiltInTextDoesNotCutAnother) {
 }
 
 TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
-  // Each key is set to a value unlike its default, written, and read again. Some make sense only beside another.
+  // Each key is set to another value, written, and read again. Some are valid only together with another key.
   const std::map<std::string, std::string> beside = {{"data.unit", "data.train=text.txt"},
                                                      {"some.output_proj_init", "some.output_proj=linear"},
                                                      {"model.conv", "some.input_proj=true"},
@@ -173,7 +173,7 @@ TEST(Recipe, Overrides) {
                     "some.top_k=2", "data.separator===="});
   EXPECT_EQ(recipe.train.epochs, 3);
   EXPECT_EQ(recipe.train.max_steps, 100);
-  EXPECT_EQ(recipe.model.top_k, 2);  // the last one holds
+  EXPECT_EQ(recipe.model.top_k, 2);  // the last one wins
   EXPECT_EQ(recipe.data.train, "data/my stories.txt");
   EXPECT_EQ(recipe.data.valid, "2024-01-01");
   EXPECT_EQ(recipe.data.separator, "===");
@@ -269,10 +269,10 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
       {"[published]\nsteps = \"x\"", Code::setting_type, {"some.toml:2", "steps"}},
   };
   for (const auto& [text, code, values] : cases) EXPECT_TRUE(is_bad_input(error_of(text), code, values)) << text;
-  // Broken TOML names the line.
+  // Invalid TOML is reported with its line.
   EXPECT_TRUE(is_bad_input(error_of("[train]\nlr = \n"), Code::toml_syntax, {"some.toml", "2"}));
   EXPECT_TRUE(is_bad_input(error_of("a = 1\na = 2\n"), Code::toml_syntax, {"some.toml", "2"}));
-  // Bare names are ASCII; beyond it the library behind is not to be trusted. Texts and comments may hold anything.
+  // Bare names must be ASCII, because the library is unsafe beyond that. Strings and comments may contain anything.
   EXPECT_TRUE(is_bad_input(error_of("\nm\u00F6del = 1\n"), Code::toml_syntax, {"some.toml", "2"}));
   EXPECT_FALSE(error_of("# \u00F6\ntitle = \"M\u00F6del '\" # \u00F6\n"));
   EXPECT_FALSE(error_of("\xEF\xBB\xBFtitle = \"\"\"\n\u00F6\"\" \\\"\"\"\"\n"));
@@ -318,7 +318,7 @@ TEST(Recipe, BaseIsBuiltUponAndCyclesAreFound) {
   EXPECT_EQ(recipe_differences(recipe, load_recipe((folder.path() / "a.toml").string(), {})),
             (std::vector<std::string>{"some.d_ffn = 64 (1024)", "some.top_k = 3 (2)", "train.lr = 0.001 (0.0006)"}));
 
-  // A fault in the base is reported where it stands.
+  // A fault in the base is reported with the base's file and line.
   folder.write("bad.toml", "\n[some]\ntop_k = \"two\"\n");
   const std::string on_bad = folder.write("on-bad.toml", "base = \"bad.toml\"\n");
   EXPECT_ERROR(load_recipe(on_bad, {}), Code::setting_type, (folder.path() / "bad.toml").string() + ":3", "some.top_k");
@@ -446,13 +446,13 @@ TEST(Parameters, WhatEachSettingAdds) {
   EXPECT_EQ(with([](ModelConfig& c) { c.norm = Norm::pre; }), Pair(16, 16));
   EXPECT_EQ(with([](ModelConfig& c) { c.temperature = Temperature::learned; }), Pair(2, 2));
   EXPECT_EQ(with([](ModelConfig& c) { c.input_proj = true; }), Pair(2 * 64, 2 * 64));
-  // The router's last layer has 3 outputs in place of 8.
+  // The router's last layer has 3 outputs instead of 8.
   EXPECT_EQ(with([](ModelConfig& c) { c.query_dim = 3; }), Pair(-2 * 5 * 17, -2 * 5 * 17));
   EXPECT_EQ(with([](ModelConfig& c) { c.output_proj = OutputProj::linear; }), Pair(2 * 64, 2 * 64));
-  // features: a trained d x f, and experts that lose d x f and their second bias of d.
+  // features: a trained d x f projection; experts lose d x f and their second bias of d.
   EXPECT_EQ(with([](ModelConfig& c) { c.output_proj = OutputProj::features; }),
             Pair(2 * 48 - 2 * 4 * (48 + 8), 2 * 48));
-  // modulated: a hidden layer of f with its bias, its readout, gains; experts as with features, or none.
+  // modulated: a hidden layer of f with its bias, its output projection, gains; experts as with features, or none.
   constexpr std::int64_t modulated = 2 * (48 + 6 + 48 + 4 * 6);
   EXPECT_EQ(with([](ModelConfig& c) { c.output_proj = OutputProj::modulated; }),
             Pair(modulated - 2 * 4 * (48 + 8), modulated));
@@ -466,13 +466,13 @@ TEST(Parameters, WhatEachSettingAdds) {
             Pair(2 * 4 * 2 * 3 * 14, 2 * 4 * 2 * 3 * 14));
   EXPECT_EQ(with([](ModelConfig& c) { c.training = ExpertTraining::full; }), Pair(0, 2 * 4 * 2 * 48));
   EXPECT_EQ(with([](ModelConfig& c) { c.ffn = Ffn::none; }).second, -2 * (2 * 16 * 8 + 16 + 8));
-  EXPECT_EQ(with([](ModelConfig& c) {  // and no second norm, which would stand before nothing
+  EXPECT_EQ(with([](ModelConfig& c) {  // no second norm, because no block follows it
               c.ffn = Ffn::none;
               c.norm = Norm::pre;
             })
                 .second,
             16 - 2 * (2 * 16 * 8 + 16 + 8) - 2 * 16);
-  EXPECT_EQ(with([](ModelConfig& c) {  // a dense block of the router's shape has the router's parameters
+  EXPECT_EQ(with([](ModelConfig& c) {  // a dense block of the router's shape has as many parameters as the router
               c.ffn = Ffn::dense;
               c.dense_mult = 2.0;
             })

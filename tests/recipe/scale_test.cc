@@ -26,7 +26,7 @@ TEST(Scale, EveryRecipeStaysPossibleAndGetsNoLarger) {
       SCOPED_TRACE(fmt::format("{} at {}", full.name, factor));
       const Recipe small = scale_recipe(full, factor);
       EXPECT_NO_THROW(check_config(small.model));
-      // All checks of a recipe file, too.
+      // Includes all checks of a recipe file.
       EXPECT_NO_THROW(parse_recipe(write_recipe(small), full.name, {}));
       EXPECT_LE(small.model.d_model, full.model.d_model);
       EXPECT_EQ(small.model.d_model % (2 * small.model.heads), 0);
@@ -73,7 +73,7 @@ TEST(Scale, SeriesAKeepsItsOrderOfWidthsAndDepths) {
   EXPECT_EQ(a2.model.d_model, a4.model.d_model);
   EXPECT_LT(a2.model.layers, a4.model.layers);
   EXPECT_LT(a4.model.layers, a6.model.layers);
-  // 500 of 10,000 stories, in batches of 5 in place of 32: the steps and what is counted in them shrink alike.
+  // 500 of 10,000 documents, in batches of 5 instead of 32: steps, and settings counted in steps, shrink in proportion.
   EXPECT_EQ(a4.data.train_documents, 500);
   EXPECT_EQ(a4.data.valid_documents, 100);
   EXPECT_EQ(a4.train.batch, 5);

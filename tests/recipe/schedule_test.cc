@@ -1,4 +1,4 @@
-// What changes with the step: experts a token, temperature, and how often keys are updated.
+// Settings that change with the step: active experts per token, temperature, and the interval of key updates.
 #include "recipe/schedule.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(Schedule, TemperatureFallsByEqualStepsAnEpoch) {
   for (int epoch = 0; epoch < 4; ++epoch) EXPECT_DOUBLE_EQ(scheduled_temperature(model, epoch, 4), 1.0 - 0.2 * epoch);
 }
 
-// The steps after which the keys of the first layer were not where they had been.
+// Returns the steps after which the keys of the first layer had changed.
 std::set<std::int64_t> steps_that_moved(const std::vector<std::string>& overrides) {
   TemporaryFolder folder;
   std::vector<std::string> all{"train.max_steps=7",      "train.save_keys_every=1", "data.train_documents=80",

@@ -11,7 +11,7 @@ import memory
 import tape
 import training
 
-# Names of version 0.2 in fixtures that were written then (src/core/old_names.cc has the same table for the program).
+# Names of version 0.2 in fixtures written by it (src/core/old_names.cc has the same table for the program).
 OLD_NAMES = {"look_back": "conv", "readin": "input_proj", "readout": "output_proj", "readout_init": "output_proj_init",
              "listen": "token_shift"}
 OLD_VALUES = {("routing", "random"): "hash", ("modulation", "factor"): "multiplicative",
@@ -68,7 +68,8 @@ def layer_case(config, inputs):
     frozen = {name: value for name, value in inputs.items() if name.startswith("experts.")}
     x = tape.Variable(inputs["x"])
     out = layer.forward(config, {**trained, **frozen}, inputs["keys"], x)
-    # One number whose gradients are those that dy sends back, and those of the losses on routing.
+    # Returns a scalar whose gradients are those that dy sends back, plus those of the routing
+    # losses.
     tape.backward((out.y * inputs["dy"]).sum() + out.auxiliary, 1.0)
     result = {"queries": out.query.value, "indices": out.indices, "gates": out.gates.value, "y": out.y.value,
               "dx": x.grad}

@@ -102,7 +102,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
     else:
         out.indices, out.margin = choose(scores.value + bias, top_k), margin(scores.value + bias, top_k)
 
-    # 3.4: gates of the chosen
+    # Gates of the chosen experts (spec 3.4).
     rows = np.arange(len(out.indices))[:, None]
     if "log_temperature" in p:
         temperature = tape.exp(p["log_temperature"])
@@ -110,7 +110,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
         temperature = config["temperature"]
     out.gates = tape.softmax(scores[rows, out.indices] / temperature)
 
-    # 3.5, 3.6, 3.8: each chosen expert on its own, then the mixture
+    # Each chosen expert separately, then the mixture (spec 3.5, 3.6, 3.8).
     tokens_, d = x.shape
     length = length or tokens_
     seen = x

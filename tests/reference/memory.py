@@ -131,7 +131,7 @@ class Memory:
             stay, go = np.sort(slots[order[:kept]]), np.sort(slots[order[kept:]])
             if not len(stay) or not len(go):
                 break
-            # Each slot to the nearer middle, but at least a quarter to either.
+            # Each slot goes to the nearer mean, but at least a quarter to either side.
             self.margin = min(self.margin, along[order[kept]] - along[order[kept - 1]])
             here, there = self.keys[stay].mean(axis=0), self.keys[go].mean(axis=0)
             axis = there - here

@@ -93,7 +93,7 @@ def gradients_of_a_model(name):
         compare_slopes(f"{name}: {key}", gradient, slopes(loss, run.values[key], 2))
 
 
-# A setting may act only together with these others, which the case changes as well.
+# Some settings act only together with these, which the case changes as well.
 HELPERS = {"train_temp", "entropy_coefficient", "lora_rank", "seed", "library_seed", "router_mult", "dense_mult"}
 SHAPES = {"experts", "d_ffn", "top_k", "d_model", "layers", "query_dim", "windows", "slots", "steps", "router",
           "output_proj", "input_proj", "ffn", "norm", "training", "temperature", "use_library", "conv", "init"}

@@ -17,9 +17,9 @@ import fixture
 import layer
 import streams
 
-# Choices must not hang on rounding: of a case's draws the first is taken whose closest decision is at least this clear.
-# A layer's output in bf16 is compared as it is, so its choices have to survive that too; what a memory decides is drawn
-# until it comes out the same from states in bf16 (survives_bf16).
+# Assignments must not depend on rounding: of a case's draws, the first one whose closest decision has at least this
+# margin is used. A layer's output in bf16 is compared directly, so its assignments must survive bf16 too; decisions of
+# a memory are drawn until they are equal for states in bf16 (survives_bf16).
 LEAST_MARGIN = {"layer": 0.02, "keys": 0.0, "model": 1e-3, "memory": 1e-3}
 
 
@@ -141,7 +141,7 @@ def model_inputs(config, draw):
     if config["norm"] == "pre":
         p.update(norm("final_norm"))
     p.update(draw.linear("head", vocab, d))
-    # Stories of every length: cut ones without [EOS] (2), short ones padded (1).
+    # Documents of various lengths: truncated ones without [EOS] (2), short ones with padding (1).
     steps = config["steps"]
     tokens = np.full((steps, rows, length), config["pad_id"])
     ids = draw.stream("tokens")
@@ -162,7 +162,7 @@ def memory_inputs(config, draw):
     pick = draw.stream("kinds")
     inputs = {"mean": draw.normal("mean", d, scale=0.25)}
     for i in range(config["windows"]):
-        # States come from a few places, each mostly followed by a token of its own.
+        # States come from a few clusters, each mostly followed by its own token.
         chosen = np.array([pick.below(i * positions + t, kinds) for t in range(positions)])
         noise = draw.normal(f"states.{i}", positions, d, scale=config["noise"])
         stray = draw.uniform(f"stray.{i}", positions) < 0.2
@@ -173,7 +173,7 @@ def memory_inputs(config, draw):
     return inputs
 
 
-# Settings of the draw alone: how many positions, and of what kind. They are no part of a fixture's config.
+# Settings of the draw only: number and kind of positions. They are not part of a fixture's config.
 OF_THE_DRAW = ("tokens", "equal_keys", "positions", "kinds", "noise")
 INPUTS = {"layer": layer_inputs, "keys": keys_inputs, "model": model_inputs, "memory": memory_inputs}
 
@@ -192,7 +192,7 @@ BASE = {
                "positions": 9, "kinds": 5, "noise": 0.25},
 }
 
-# What each case changes in the base of its kind; the name begins with the kind.
+# Changes of each case relative to the base of its kind; the name begins with the kind.
 CASES = {
     "layer-linear": {},
     "layer-mlp": {"router": "mlp", "tokens": 7},
@@ -307,7 +307,7 @@ CASES = {
 }
 
 
-# Cases of settings that the program does not have yet: they wait in a folder of their own.
+# Cases of settings that the program does not support yet, in a separate folder.
 NEXT = ()
 
 
@@ -365,7 +365,8 @@ def compare(written, root, tolerance):
             continue
         for key, value in tensors.items():
             error = check.error_of(committed[key], value)
-            # Inputs are drawn with exact arithmetic; results may round differently in another NumPy.
+            # Inputs are drawn with exact arithmetic; results may round differently with another
+            # NumPy version.
             if error > (tolerance if key.startswith("expect.") else 0.0):
                 complaints.append(f"{name}: {key} differs by {error:.1e}")
     return complaints

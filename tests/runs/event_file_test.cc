@@ -11,7 +11,7 @@
 namespace some {
 namespace {
 
-// A reader of its own, after the format's description: records, then the fields of an event.
+// An independent reader of the format: records, then the fields of an event.
 struct Event {
   std::int64_t step = 0;
   std::string version;
@@ -108,9 +108,9 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
                                {"layers", {{{"layer", 0}, {"count", {{"gini", 0.75}}}, {"cliques", {1, 2}}}}}};
   EventFile(path, metrics).add(train);
   append_line(metrics, train.dump());
-  append_line(metrics, "{\"kind\": \"train\", \"step\"");  // spoiled by hand: left out
+  append_line(metrics, "{\"kind\": \"train\", \"step\"");  // damaged by hand: skipped
   append_line(metrics, eval.dump());
-  // A run that goes on: the file has the lines that stand, and what comes next.
+  // A resumed run: the file has the lines that are kept, followed by new ones.
   EventFile again(path, metrics);
   again.add({{"kind", "train"}, {"step", 350}, {"loss", 1.25}});
   const std::vector<Event> events = read_events(path);

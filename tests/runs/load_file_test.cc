@@ -31,7 +31,7 @@ TEST(LoadFile, TellsSharesAndGoesOnBehindAStep) {
   const std::string first = "{\"load\":[[150,75,75],[0,0,0]],\"step\":5}\n",
                     second = "{\"load\":[[300,0,0],[75,75,150]],\"step\":10}\n";
   EXPECT_EQ(read_file(path), first + second);
-  append_bytes(path, "{\"load\":[[1");  // as a kill leaves it
+  append_bytes(path, "{\"load\":[[1");  // as left by a kill
   LoadFile(path, 12);
   EXPECT_EQ(read_file(path), first + second);
   LoadFile(path, 9);

@@ -45,7 +45,7 @@ TEST(Arena, ScopeGivesBack) {
 
 TEST(Arena, BlocksMergeSoThatTheSteadyStateHasOne) {
   Arena arena(Device::cpu);
-  const std::int64_t megabyte = 1 << 18;  // of f32
+  const std::int64_t megabyte = 1 << 18;  // elements of f32
   std::vector<Tensor> tensors;
   for (int i = 0; i < 10; ++i) {
     tensors.push_back(arena.allocate({3 * megabyte}, DType::f32));
@@ -58,7 +58,7 @@ TEST(Arena, BlocksMergeSoThatTheSteadyStateHasOne) {
   for (int i = 1; i < 10; ++i)
     EXPECT_EQ(address(arena.allocate({3 * megabyte}, DType::f32)), first + static_cast<std::uintptr_t>(i) * (3u << 20));
   arena.reset();
-  EXPECT_EQ(address(arena.allocate({1}, DType::f32)), first);  // the same block again
+  EXPECT_EQ(address(arena.allocate({1}, DType::f32)), first);  // the same block is reused
 }
 
 TEST(Arena, OutermostScopeMergesToo) {

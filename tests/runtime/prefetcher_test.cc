@@ -11,8 +11,8 @@ namespace {
 
 TEST(Prefetcher, IsOfNoUseOnTheCpu) { EXPECT_FALSE(Prefetcher::possible(*make_context("cpu", "fp32"))); }
 
-// Copies that are made ahead while others take in what was made before: only right if each waits for what it needs, and
-// neither writes where the other reads.
+// Prefetched copies run while others read the previous results: correct only if each waits for its inputs and neither
+// overwrites what the other reads.
 TEST(Prefetcher, TakesTurnsWithWhatTakesItIn) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   auto ctx = make_context("cuda", "fp32");
@@ -31,7 +31,7 @@ TEST(Prefetcher, TakesTurnsWithWhatTakesItIn) {
     second.copy_from(first);
     return second;
   };
-  for (const int last : {steps, 6, 7}) {  // the latter two end with a step ahead, in either of the memories
+  for (const int last : {steps, 6, 7}) {  // the latter two end with a prefetched step, in either of the arenas
     Prefetcher ahead(*ctx);
     ctx->arena->reset();
     Tensor now = make(0);

@@ -41,7 +41,7 @@ TEST(SideStream, IsNothingOnTheCpu) {
   EXPECT_EQ(ctx->scratch({64}).raw(), given_back);
 }
 
-// Copies that take turns on the two streams, each of what the one before wrote: only right if each waits for the other.
+// Copies alternate between two streams, each copying the previous result: correct only if each waits for the other.
 TEST(SideStream, BeginsAfterWhatWasBeforeAndIsJoined) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   auto ctx = make_context("cuda", "fp32");
@@ -59,7 +59,7 @@ TEST(SideStream, BeginsAfterWhatWasBeforeAndIsJoined) {
       between.copy_from(first);
       second.copy_from(between);
     }
-    ctx->scratch({count}).zero();  // would be `between` if that had been given back
+    ctx->scratch({count}).zero();  // would be `between` if its memory had been released
     join_side_stream(*ctx);
     third.copy_from(second);
     const Tensor back = third.to(Device::cpu);

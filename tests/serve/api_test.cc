@@ -1,4 +1,4 @@
-// Requests as JSON: what is accepted, and that nonsense of every kind is refused with the name of its field.
+// Requests as JSON: valid ones are accepted, and every kind of invalid one is rejected with the name of its field.
 #include "serve/api.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ TEST(Api, DefaultsAreThoseOfOpenAI) {
   EXPECT_FALSE(one.stream || one.echo || one.seeded || one.logprobs || one.some.experts || one.some.learn);
   EXPECT_EQ(chat().max_tokens, 256);
   EXPECT_TRUE(chat().chat);
-  // null is the same as nothing.
+  // null counts as missing.
   EXPECT_EQ(
       completion({{"max_tokens", nullptr}, {"stop", nullptr}, {"logprobs", nullptr}, {"seed", nullptr}}).max_tokens,
       16);

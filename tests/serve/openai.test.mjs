@@ -1,5 +1,5 @@
-// The official client of npm against `some serve`: node openai.test.mjs ADDRESS KEY NODE_MODULES
-// The server needs KEY and serves the model "tiny".
+// The official npm client with `some serve`: node openai.test.mjs ADDRESS KEY NODE_MODULES
+// The server requires KEY and serves the model "tiny".
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
@@ -70,7 +70,7 @@ assert.deepEqual(
   [0, 1, 2],
 );
 
-// more than OpenAI has
+// extensions of OpenAI's interface
 const own = await client.chat.completions.create({ model, messages, max_tokens: 4, some: { experts: true } });
 assert.ok(own.choices[0].some.experts[0].layers.length > 0);
 
@@ -80,7 +80,7 @@ const plain = await client.embeddings.create({ model, input: 'The fox', encoding
 assert.equal(vectors.data.length, 2);
 vectors.data[0].embedding.forEach((value, i) => assert.ok(Math.abs(value - plain.data[0].embedding[i]) < 1e-6));
 
-// errors become the client's own
+// errors become the client's error classes
 const fails = async (work, kind, code) => {
   const error = await work().then(
     () => assert.fail('no error'),
@@ -104,7 +104,7 @@ const stranger = new OpenAI({ baseURL: `${address}v1`, apiKey: 'not-a-key-of-thi
 await fails(() => stranger.models.retrieve(model), OpenAI.AuthenticationError, 'invalid_api_key');
 await fails(() => stranger.chat.completions.create(talk), OpenAI.AuthenticationError, 'invalid_api_key');
 
-// an answer that is no longer wanted ends on the server too
+// a cancelled request ends on the server too
 const metric = async (name) => {
   const body = await (await fetch(`${address}metrics`, { headers: { Authorization: `Bearer ${apiKey}` } })).text();
   return Number(body.match(new RegExp(`^${name}\\{[^}]*\\} (.*)$`, 'm'))[1]);

@@ -1,5 +1,5 @@
-// The server end to end, with a client that sends bytes: answers, streams, sessions, reload, stop, load, and clients
-// that leave, stall or send nonsense.
+// The server end to end, with a raw client: responses, streams, sessions, reload, stop, load, and clients that
+// disconnect, stall or send invalid data.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -43,7 +43,7 @@ struct Answered {
   Json json;
 };
 
-// A request that writes for long: the token that ends a text is banned.
+// A long request: the end-of-text token is banned.
 Json endless(std::int64_t tokens) {
   return {{"model", "tiny"}, {"prompt", "Once"}, {"max_tokens", tokens}, {"logit_bias", {{"2", -100}}}};
 }
@@ -53,7 +53,7 @@ Json with(Json base, const Json& changes) {
   return base;
 }
 
-// The events of a stream, without "[DONE]".
+// Returns the events of a stream, without "[DONE]".
 std::vector<Json> events_of(const std::string& text, bool* done = nullptr) {
   std::vector<Json> out;
   if (done != nullptr) *done = false;
@@ -162,7 +162,7 @@ TEST_F(Serve, WritesWhatGenerateWrites) {
   const Answered got = complete({{"prompt", prompt}, {"max_tokens", 40}, {"temperature", 0}});
   ASSERT_EQ(got.status, 200) << got.json;
   const Json& choice = got.json["choices"][0];
-  // JSON has text only: bytes that are no characters are replaced.
+  // JSON contains only text: bytes that are not characters are replaced.
   const std::string valid = Json::parse(Json(wanted.text).dump(-1, ' ', false, Json::error_handler_t::replace));
   EXPECT_EQ(prompt + choice["text"].get<std::string>(), valid);
   EXPECT_EQ(choice["finish_reason"], wanted.stopped == "length" ? "length" : "stop");
@@ -170,7 +170,7 @@ TEST_F(Serve, WritesWhatGenerateWrites) {
   EXPECT_EQ(got.json["usage"]["completion_tokens"], wanted.tokens.size());
   EXPECT_EQ(got.json["object"], "text_completion");
   EXPECT_EQ(got.json["model"], "tiny");
-  // The same seed writes the same, another seed something else.
+  // The same seed gives the same text, another seed a different one.
   const auto drawn = [&](int seed) {
     return complete({{"prompt", prompt}, {"seed", seed}}).json["choices"][0]["text"];
   };
@@ -255,8 +255,7 @@ TEST_F(Serve, AStopStringIsLeftOut) {
   EXPECT_EQ(streamed, kept);
 }
 
-// As an evaluation harness does: the validation text is sent as tokens, and the log probabilities of the echo are
-// summed.
+// Like an evaluation harness: sends the validation text as tokens, and sums the log probabilities of the echo.
 TEST_F(Serve, EchoAgreesWithEvaluation) {
   start();
   OpenedRun run = open_tiny(*folder_ / "run");
@@ -289,7 +288,7 @@ TEST_F(Serve, EchoAgreesWithEvaluation) {
       << "some texts must be read in several sequences";
   EXPECT_EQ(count, wanted.tokens);
   EXPECT_NEAR(sum / static_cast<double>(count), wanted.loss, 1e-4);
-  // One token more, as lm-evaluation-harness asks for; the last one is not of the prompt, even if the text ends.
+  // One extra token, as lm-evaluation-harness requests; it does not belong to the prompt, even if the text ends there.
   const Json more =
       complete({{"prompt", data.ids(0)}, {"max_tokens", 1}, {"echo", true}, {"logprobs", 1}, {"temperature", 0}}).json;
   EXPECT_EQ(more["choices"][0]["logprobs"]["tokens"].size(), data.ids(0).size() + 1);
@@ -363,14 +362,14 @@ TEST_F(Serve, ASessionLearnsAndForgets) {
   const Json list = ask("GET", "/v1/some/sessions", Json(), mine).json;
   ASSERT_EQ(list["data"].size(), 1U);
   EXPECT_EQ(list["data"][0]["texts"].size(), 2U);
-  // Another key has sessions of its own, even under the same name.
+  // Another key has its own sessions, even under the same name.
   EXPECT_TRUE(ask("GET", "/v1/some/sessions", Json(), theirs).json["data"].empty());
   EXPECT_EQ(ask("GET", "/v1/some/sessions/ann", Json(), theirs).status, 404);
   EXPECT_EQ(ask("DELETE", "/v1/some/sessions/ann", Json(), theirs).status, 404);
   const Json stranger = say("The red key of the old mill lies", {{"session", "ann"}, {"sources", true}}, theirs).json;
   for (const Json& one : stranger["choices"][0]["some"]["sources"]) EXPECT_EQ(one["share"], 0);
 
-  // Without the first text nothing of it is left; the second one stays.
+  // Nothing of the forgotten first text is left; the second one stays.
   const Json left = ask("DELETE", "/v1/some/sessions/ann/texts/1", Json(), mine).json;
   ASSERT_EQ(left["texts"].size(), 1U) << left;
   const Json after = say("The red key of the old mill lies", {{"session", "ann"}, {"sources", true}}, mine).json;
@@ -462,7 +461,7 @@ TEST_F(Serve, TooMuchIsRefusedWithATimeToComeBack) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_NE(refused.head.find("Retry-After: 1"), std::string::npos);
   EXPECT_EQ(refused.json["error"]["type"], "rate_limit_error");
-  // Clients that leave make room, whether their answers are streamed or not.
+  // Clients that disconnect make room, for streamed and other responses.
   clients.clear();
   EXPECT_TRUE(soon([&] { return metric("some_requests_accepted") == 0; }));
   EXPECT_TRUE(soon([&] { return metric("some_sequences_active") == 0; }));
@@ -537,7 +536,7 @@ TEST_F(Serve, ANewerCheckpointIsServedWithoutLosingRequests) {
   Client running(port());
   running.send(request_bytes("POST", "/v1/completions", endless(1500).dump()));
   ASSERT_TRUE(soon([&] { return metric("some_requests_accepted") == 1; }));
-  // The same run, trained further elsewhere.
+  // The same run, trained further in another place.
   const std::string longer = folder / "longer";
   fs::copy(*folder_ / "run", longer, fs::copy_options::recursive);
   resume_run(longer, {{"train.max_steps=12"}, std::nullopt}, {});
@@ -550,7 +549,7 @@ TEST_F(Serve, ANewerCheckpointIsServedWithoutLosingRequests) {
   EXPECT_EQ(complete({{"max_tokens", 2}}).json["system_fingerprint"], "some-step-12");
   const Json sources = complete({{"some", {{"session", "ann"}, {"sources", true}}}}).json;
   EXPECT_NE(sources.dump().find("Once upon"), std::string::npos) << "the session's text was read again";
-  // A checkpoint that cannot be read changes nothing.
+  // An unreadable checkpoint changes nothing.
   fs::create_directories(copy + "/checkpoints/step-70");
   std::ofstream(copy + "/checkpoints/step-70/model.safetensors") << "nonsense";
   std::this_thread::sleep_for(milliseconds(200));
@@ -567,8 +566,8 @@ TEST_F(Serve, ThePageIsSafe) {
   EXPECT_NE(page.body.find("\"view\":\"talk\""), std::string::npos);
 }
 
-// 200 clients at the same time, some of which vanish, stall or send nonsense. Every request of the others is answered
-// whole. SOME_LOAD_SECONDS: how long.
+// 200 clients at the same time, some of which disconnect, stall or send invalid data. Every other request is answered
+// completely. SOME_LOAD_SECONDS: duration.
 TEST_F(Serve, ServesManyClientsAndLosesNothing) {
   const char* asked = std::getenv("SOME_LOAD_SECONDS");
   const double seconds = asked != nullptr ? std::atof(asked) : 2;
@@ -615,13 +614,13 @@ TEST_F(Serve, ServesManyClientsAndLosesNothing) {
       own["seed"] = number;
       if (number % 2 == 1) own["stream"] = true;
       while (!stop) {
-        if (number % 20 == 7) {  // vanishes
+        if (number % 20 == 7) {  // disconnects
           Client client(port());
           client.send(request_bytes("POST", "/v1/completions", own.dump()));
           std::this_thread::sleep_for(milliseconds(number));
           continue;
         }
-        if (number % 20 == 8) {  // sends nonsense
+        if (number % 20 == 8) {  // sends invalid data
           Client client(port());
           client.send(request_bytes("POST", "/v1/completions", "{\"prompt\": [[]"));
           if (client.answer().status != 400) ++lost;
@@ -668,7 +667,7 @@ TEST_F(Serve, ServesManyClientsAndLosesNothing) {
   EXPECT_EQ(lost, 0);
   EXPECT_GT(whole, 0);
   EXPECT_TRUE(soon([&] { return metric("some_requests_accepted") == 0 && metric("some_sequences_active") == 0; }));
-  // The threads and answers of 200 clients are part of it.
+  // Includes the threads and responses of 200 clients.
   EXPECT_LT(memory_after, memory_before + (256U << 20));
   server_.reset();
   const double engine = (before + measure_engine()) / 2;
@@ -678,7 +677,7 @@ TEST_F(Serve, ServesManyClientsAndLosesNothing) {
       (memory_after - std::min(memory_before, memory_after)) >> 20);
   std::printf("%s\n", told.c_str());
   RecordProperty("load", told);
-  // A busy machine gives the clients' threads the engine's time: the bar is for whoever has the machine to himself.
+  // On a busy machine the clients' threads take time from the engine, so the bound applies only to an idle machine.
   EXPECT_GT(generated, (asked != nullptr ? 0.8 : 0.3) * engine) << told;
 }
 

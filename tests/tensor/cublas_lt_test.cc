@@ -1,4 +1,5 @@
-// That the functions of src/tensor/cublas_lt_cuda.cu are the library's. None of those called here needs a GPU.
+// Checks that the functions of src/tensor/cublas_lt_cuda.cu forward to the library. Calls only functions that need no
+// GPU.
 #ifdef SOME_WITH_CUDA
 #include <cublasLt.h>
 #include <gtest/gtest.h>

@@ -91,7 +91,7 @@ TEST(Safetensors, WriterRefusesTwoOfOneName) {
   EXPECT_EQ(folder.entries(), 0u);
 }
 
-// Opens the file and loads everything in it; what was wrong, or nothing.
+// Opens the file and loads all of it; returns the problem, or an empty text.
 std::optional<Error> fault_of(const std::string& path) {
   const auto error = error_in([&] {
     const SafetensorsFile file = SafetensorsFile::open(path);
@@ -145,7 +145,7 @@ TEST(Safetensors, FilesWithoutChecksumsAreRead) {
   const std::string path = folder.write("old", file_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8));
   EXPECT_FALSE(SafetensorsFile::open(path).has_checksums());
   EXPECT_FALSE(fault_of(path));
-  // Another program may write the metadata in any order and change the tensors: the old checksums say nothing then.
+  // Another program may reorder the metadata and change tensors: the old checksums are then ignored.
   const char* const kept = R"({"__metadata__":{"checksums":"","checksum":"0000000000000000"}})";
   EXPECT_TRUE(is_error(fault_of(folder.write("kept", file_of(kept, 0))), Code::file_damaged, {folder.file("kept")}));
 }
@@ -223,7 +223,7 @@ TEST(Safetensors, EveryDamageIsRefused) {
                  Code::safetensors_header, {"a"});
 }
 
-// Every number of fp16, against the processor's own conversion.
+// Compares every fp16 number with the processor's conversion.
 TEST(Safetensors, HalvesBecomeFloats) {
   const TemporaryFolder folder;
   Tensor all = Tensor::empty({1 << 16}, DType::f32);
@@ -255,10 +255,10 @@ TEST(Safetensors, AMappedTensorLiesInTheFile) {
   std::ifstream maps("/proc/self/maps");
   const std::string all((std::istreambuf_iterator<char>(maps)), std::istreambuf_iterator<char>());
   EXPECT_NE(all.find(path), std::string::npos);
-  // Another file under its name leaves it as it was.
+  // Replacing the file by renaming does not change the mapping.
   write_safetensors(path, {{"numbers", Tensor::zeros({300, 7}, DType::f32)}}, {});
   EXPECT_EQ(read_vector(mapped), read_vector(numbers));
-  // Damage is found, and numbers that lie at odd bytes are copied.
+  // Damage is detected, and unaligned tensors are copied.
   std::string bytes = read_file(path);
   bytes.back() = 1;
   folder.write("damaged", bytes);

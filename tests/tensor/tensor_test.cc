@@ -92,8 +92,8 @@ TEST(Tensor, ConvertsBetweenTypes) {
 
 TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_EQ(to_bfloat16(1.0f).bits, 0x3F80);
-  EXPECT_EQ(to_bfloat16(1.0f + 1.0f / 256).bits, 0x3F80);  // half way: to even
-  EXPECT_EQ(to_bfloat16(1.0f + 3.0f / 256).bits, 0x3F82);  // half way: to even, upwards
+  EXPECT_EQ(to_bfloat16(1.0f + 1.0f / 256).bits, 0x3F80);  // tie: rounds to even
+  EXPECT_EQ(to_bfloat16(1.0f + 3.0f / 256).bits, 0x3F82);  // tie: rounds up to even
   EXPECT_EQ(to_bfloat16(1.0f + 1.001f / 256).bits, 0x3F81);
   EXPECT_EQ(to_bfloat16(-0.0f).bits, 0x8000);
   EXPECT_EQ(to_bfloat16(std::numeric_limits<float>::infinity()).bits, 0x7F80);

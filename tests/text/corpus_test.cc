@@ -26,7 +26,7 @@ TEST_F(Corpus, PlainText) {
             (Stories{"One.\nTwo.", "Three.\n\nFour.", "Five."}));
   EXPECT_EQ(read_path(write("b.txt", "no separator at all")), Stories{"no separator at all"});
   EXPECT_EQ(read_path(write("c.txt", "x")), Stories{"x"});
-  // Only a line of its own separates; blanks behind it do no harm.
+  // Only a separate line is a separator; blanks after it are ignored.
   EXPECT_EQ(read_path(write("d.txt", "a <|endoftext|> b\n<|endoftext|> \t\n <|endoftext|>\n")),
             (Stories{"a <|endoftext|> b", " <|endoftext|>"}));
   EXPECT_EQ(read({.paths = {write("e.txt", "a\n---\nb\n<|endoftext|>\nc\n")}, .separator = "---"}),
@@ -118,7 +118,7 @@ TEST_F(Corpus, WhatCannotBeReadIsNotLeftOut) {
   EXPECT_ERROR(read_path(path("in")), Code::link_broken, path("in/b.txt"));
   std::filesystem::create_symlink("not mounted", path("away"));
   EXPECT_ERROR(read_path(path("away")), Code::link_broken, path("away"));
-  // A link to a folder is not followed: it may lead back here.
+  // A link to a folder is not followed: it may form a cycle.
   std::filesystem::remove(path("in/b.txt"));
   std::filesystem::create_symlink(".", path("in/again"));
   EXPECT_EQ(read_path(path("in")), (Stories{"a1"}));
@@ -128,7 +128,7 @@ TEST_F(Corpus, BadUtf8IsReportedWithFileAndOffset) {
   const std::string text = "fine\nalso \u00E9 fine \xE9 not\nmore\n";
   EXPECT_ERROR(read_path(write("bad.txt", text)), Code::text_not_utf8, path("bad.txt"), "233", "18", "2");
   EXPECT_EQ(text.find('\xE9', 13), 18u);
-  // A character cut off by the end of the file, and one far into it, behind several blocks.
+  // A character cut off at the end of the file, and one several blocks into the file.
   EXPECT_ERROR(read_path(write("cut.txt", "ab\xE2\x82")), Code::text_not_utf8, path("cut.txt"), "226", "2", "1");
   std::string far(3000000, 'x');
   far[2500000] = '\n';

@@ -1,4 +1,4 @@
-// "Loads elsewhere" is a promise: Hugging Face's own JavaScript library, from npm, reads what we write.
+// Hugging Face's own JavaScript library, from npm, reads the tokenizers that we write.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ TEST_P(HuggingFace, EncodesAlikeWithOurFile) {
   options.vocab_size = 900;
   std::size_t at = 0;
   const Tokenizer tokenizer = train_bpe(options, [&](std::string& text) {
-    if (at == 100) return false;  // the other half has words that training did not see
+    if (at == 100) return false;  // the other half has words not seen in training
     text = texts[at++];
     return true;
   });

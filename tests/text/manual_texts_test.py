@@ -44,7 +44,7 @@ with tempfile.TemporaryDirectory() as name:
 <pre>{sentence("program")}</pre><p>Short.</p>
 <h2>Long</h2>{"".join(f"<p>{sentence(f'number {i}')}</p>" for i in range(40))}
 </body></html>""")
-    # Every page has the same last paragraph, which is told once.
+    # Every page has the same last paragraph, which is kept once.
     for number in range(20):
         told = "".join(f"<p>{sentence(what)}</p>" for what in (f"page {number}", f"leaf {number}", "foot"))
         (pages / f"more-{number}.html").write_text(f"<h1>Page</h1>{told}")
@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as name:
     assert sum(f"{sentence('apple')}\n\n{sentence('pear')} It costs 2 < 3." == text for text in every) == 1, every
     assert everything.count(sentence("foot")) == 1
     assert max(map(len, every)) <= 600
-    # The long section, in order, is cut into several documents, and is on one side only.
+    # The long section is split into several documents in order, all of them in the same set.
     parts = [[text for text in map(lambda one: one["text"], side) if "number" in text] for side in (valid, train)]
     assert [bool(part) for part in parts].count(True) == 1
     assert "\n\n".join(max(parts, key=len)) == "\n\n".join(sentence(f"number {i}") for i in range(40))

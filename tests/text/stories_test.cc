@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kCount = 20000;
 
-// Every domain of its own, without "mixed".
+// Every domain except "mixed".
 std::vector<std::string> plain_domains() {
   std::vector<std::string> names = story_domains();
   names.pop_back();
@@ -109,7 +109,7 @@ TEST(Stories, NoTwoOfTwentyThousandAreAlike) {
   }
 }
 
-// The text of a seed never changes: results with built-in text stay comparable.
+// The text of a seed never changes, so that results with built-in text stay comparable.
 TEST(Stories, TheTextOfASeedIsTheSameForever) {
   struct Case {
     const char* domain;
@@ -190,7 +190,7 @@ TEST(Stories, LengthsVaryAroundAHundredAndSeventyWords) {
   }
 }
 
-// The characters and marks of one piece; returns what is wrong, or nothing.
+// Checks the characters and punctuation of one document; returns the problem, or an empty text.
 std::string fault_of(const std::string& text) {
   int quotes = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {

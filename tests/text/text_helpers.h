@@ -31,7 +31,7 @@ inline std::string read_whole(const std::string& path) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-// A folder of its own for every test, removed afterwards.
+// A separate folder for every test, removed afterwards.
 class TextFiles : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -54,7 +54,7 @@ class TextFiles : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
-// Random numbers in a row.
+// A sequence of random numbers.
 class Dice {
  public:
   explicit Dice(std::string_view name) : stream_(random_stream(1, name)) {}
@@ -65,7 +65,7 @@ class Dice {
   std::uint64_t n_ = 0;
 };
 
-// Valid UTF-8 from all over Unicode, with plenty of what splits words.
+// Returns valid UTF-8 from all over Unicode, with many characters that split words.
 inline std::string random_unicode(Dice& dice, std::size_t characters) {
   std::string text;
   for (std::size_t i = 0; i < characters; ++i) {

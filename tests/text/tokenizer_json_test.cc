@@ -1,5 +1,5 @@
-// The reader of tokenizer.json: refusals that name the part, and a fuzz test that must end in an error or a tokenizer
-// that works, never in a crash (run it in a build with -DSOME_ASAN=ON too).
+// The reader of tokenizer.json: errors that name the faulty part, and a fuzz test that must end in an error or a
+// working tokenizer, never in a crash (also run it in a build with -DSOME_ASAN=ON).
 #include <nlohmann/json.hpp>
 
 #include "expect_error.h"
@@ -24,7 +24,7 @@ json small_file(TokenizerKind kind) {
                      }).to_json());
 }
 
-// Loads the file after a change and gives the error.
+// Loads the file after a change and returns the error.
 std::optional<Error> refusal(TokenizerKind kind, const std::function<void(json&)>& change) {
   json file = small_file(kind);
   change(file);
@@ -250,7 +250,7 @@ TEST(TokenizerJson, NotJsonAtAll) {
   }
 }
 
-// Every value in the file, so that a mutation can strike anywhere.
+// Returns every value in the file, so that a mutation can change any of them.
 void collect(json& value, std::vector<json*>& values) {
   values.push_back(&value);
   if (value.is_structured()) {
@@ -282,7 +282,7 @@ json odd_value(Dice& dice) {
 void mutate(json& file, Dice& dice) {
   std::vector<json*> values;
   collect(file, values);
-  // The many vocabulary entries would take nearly every strike; half of them go to the rest.
+  // The many vocabulary entries would receive nearly every mutation, so half of the mutations go to the rest.
   json* target = values[dice.below(static_cast<std::uint32_t>(values.size()))];
   if (dice.below(2) == 0) {
     std::vector<json*> few;
@@ -327,7 +327,7 @@ void mutate(json& file, Dice& dice) {
   }
 }
 
-// Loads, and uses what was loaded; says whether it was accepted.
+// Loads and uses a file; returns whether it was accepted.
 bool try_file(const std::string& text) {
   try {
     const Tokenizer tokenizer = Tokenizer::from_json(text);
@@ -362,7 +362,7 @@ TEST(TokenizerJsonFuzz, StructuredMutations) {
       try_file(file.dump()) ? ++accepted : ++refused;
     }
   }
-  // A fuzz test that only ever meets one outcome tests little.
+  // A fuzz test with a single outcome tests little.
   EXPECT_GT(accepted, 100);
   EXPECT_GT(refused, 1000);
 }

@@ -24,7 +24,7 @@ const char* const fixture_names[] = {"whitespace-1000", "bytelevel-1000"};
 
 std::string fixture(const std::string& name) { return shared_path("fixtures/tokenizer/" + name + ".json"); }
 
-// A vocabulary of our own for tests that need no particular one.
+// A vocabulary for tests that need no particular one.
 Tokenizer small_tokenizer(TokenizerKind kind, std::size_t vocab_size = 400) {
   std::vector<std::string> texts = {
       "The old mill stood by the river, and the miller's daughter counted the sacks: one, two, three.",
@@ -43,7 +43,7 @@ TEST(TokenizerFixtures, Encodings) {
   const auto cases = nlohmann::json::parse(read_whole(fixture("encodings")));
   for (const char* name : fixture_names) {
     const Tokenizer tokenizer = Tokenizer::load(fixture(name));
-    for (int round = 0; round < 2; ++round) {  // the second time words come from the cache
+    for (int round = 0; round < 2; ++round) {  // the second time, words come from the cache
       for (const auto& one : cases.at(name)) {
         EXPECT_EQ(tokenizer.encode(one.at("text").get<std::string>()), one.at("ids").get<std::vector<TokenId>>())
             << name << ": " << one.at("text");
@@ -154,7 +154,7 @@ TEST(Tokenizer, WhitespaceLengthsReachTheEndOfEachToken) {
   Dice dice("whitespace lengths");
   for (int i = 0; i < 200; ++i) {
     std::string text = i % 2 ? testing::random_bytes(dice, 100) : testing::random_unicode(dice, 100);
-    text += "a";  // so that nothing stands behind the last token
+    text += "a";  // so that no text follows the last token
     tokenizer.encode(text, ids, lengths);
     EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), text.size());
   }
@@ -175,7 +175,7 @@ TEST(Tokenizer, CharactersWithoutTokenAreLeftOutWhereThereIsNoUnknown) {
   EXPECT_EQ(lengths, (std::vector<std::uint32_t>{4, 5}));
 }
 
-// The definition, done the slow way.
+// The definition, implemented naively.
 std::vector<TokenId> merged_slowly(const std::map<std::pair<TokenId, TokenId>, MergeTable::Merge>& merges,
                                    std::vector<TokenId> ids) {
   for (;;) {
@@ -194,7 +194,7 @@ std::vector<TokenId> merged_slowly(const std::map<std::pair<TokenId, TokenId>, M
   }
 }
 
-// Ranks in any order, so that pairs formed late may come first: vocabularies made elsewhere can be like that.
+// Ranks in any order, so that pairs formed late may come first, as in vocabularies of other programs.
 TEST(BpeMerge, ShortAndLongWordsFollowTheDefinition) {
   Dice dice("merge");
   for (int round = 0; round < 60; ++round) {
@@ -251,7 +251,7 @@ TEST(BpeTrain, CountsDecideAndTiesGoToLowerIds) {
     text = "ba ba ab ab cab";
     return !std::exchange(given, true);
   });
-  // Alphabet a b c; (a,b) stands 3 times, then (b,a) twice, then (c,ab) once.
+  // Alphabet a b c; (a,b) occurs 3 times, then (b,a) twice, then (c,ab) once.
   EXPECT_EQ(tokenizer.vocab_size(), 9u);
   EXPECT_EQ(tokenizer.token(3), "a");
   EXPECT_EQ(tokenizer.token(5), "c");
@@ -314,7 +314,7 @@ TEST(Tokenizer, ManyThreadsGiveTheSameIds) {
   for (const auto& mine : got) EXPECT_EQ(mine, expected);
 }
 
-// Wherever part_end cuts a text, the parts' ids and byte lengths are those of the whole.
+// Wherever part_end splits a text, the ids and byte lengths of the parts equal those of the whole.
 TEST(Tokenizer, PartsEncodeLikeTheWhole) {
   Dice dice("parts");
   for (const TokenizerKind kind : {TokenizerKind::bytelevel, TokenizerKind::whitespace}) {

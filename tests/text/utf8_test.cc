@@ -34,12 +34,12 @@ TEST(Utf8, FindsTheFirstBadByte) {
       "\xF0\x8F\xBF\xBF",  // overlong
       "\xED\xA0\x80",      // surrogate
       "\xF4\x90\x80\x80",  // above U+10FFFF
-      "\xF5\x80\x80\x80",  // never a lead
+      "\xF5\x80\x80\x80",  // never a lead byte
       "\xFF",              //
-      "\xC3",              // cut off
-      "\xE2\x82",          // cut off
-      "\xF0\x9F\x99",      // cut off
-      "\xE2\x28\xA1",      // broken inside
+      "\xC3",              // truncated
+      "\xE2\x82",          // truncated
+      "\xF0\x9F\x99",      // truncated
+      "\xE2\x28\xA1",      // invalid continuation
   };
   for (const std::string& bytes : bad) {
     EXPECT_EQ(find_invalid_utf8(before + bytes), before.size());

@@ -1,6 +1,6 @@
-// The loader of batches under ThreadSanitizer: several loaders over the same data, read at once by different threads,
-// some given up in the middle. Batches must be the same whoever reads them, and no two threads may touch the same
-// memory without an order between them.
+// The batch loader under ThreadSanitizer: several loaders over the same data, read by different threads at once, some
+// destroyed early. Batches must not depend on the reader, and no two threads may access the same memory without
+// synchronization.
 #include <cstdio>
 #include <thread>
 #include <vector>
@@ -45,7 +45,7 @@ int run() {
   std::vector<std::vector<std::uint64_t>> got(4);
   std::vector<std::thread> readers;
   for (auto& one : got) readers.emplace_back([&] { one = read_all(data, 3); });
-  for (int left = 0; left < 20; ++left) {  // given up while batches are being made, before the first and after some
+  for (int left = 0; left < 20; ++left) {  // destroyed before the first batch is ready, and after some
     BatchLoader loader(data, {.seq_len = 8}, rows, 5, left);
     for (int i = 0; i < left % 5; ++i) loader.next();
     BatchLoader moved = std::move(loader);
@@ -58,7 +58,8 @@ int run() {
       return 1;
     }
   }
-  // A loader that cannot make its batches says so to whoever asks for one, not by ending the program in its thread.
+  // A loader that cannot prepare its batches reports that to its callers, instead of ending the program from its
+  // thread.
   for (const int too_many : {38, 1000}) {
     try {
       BatchLoader(data, {.seq_len = 8}, too_many, 5, 0);

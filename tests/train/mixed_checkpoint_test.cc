@@ -1,4 +1,4 @@
-// Files of different steps, runs or tokenizers in one run folder are refused, and the message names the file.
+// Mixed files of different steps, runs or tokenizers in one run folder are rejected with a message that names the file.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -95,7 +95,7 @@ TEST_F(MixedCheckpoint, FilesOfTheSameRunAndStepThatWereNotWrittenTogether) {
 
 TEST_F(MixedCheckpoint, AnotherTokenizer) {
   std::string text = read_file(folder_ / "a/tokenizer.json");
-  // The same size, another meaning of two ids.
+  // The same vocabulary size, but two ids with exchanged meanings.
   Tokenizer own = Tokenizer::load(folder_ / "a/tokenizer.json");
   const std::string x = own.token(static_cast<TokenId>(own.vocab_size() - 1)),
                     y = own.token(static_cast<TokenId>(own.vocab_size() - 2));

@@ -1,4 +1,5 @@
-// Run folders of version 0.2 are still read: one table (core/old_names.h) knows the names that have changed since.
+// Run folders of version 0.2 can still be read: one table (core/old_names.h) contains the names that have changed
+// since.
 #include "core/old_names.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// Rewrites a run's files with the names that version 0.2 gave.
+// Rewrites a run's files with the names of version 0.2.
 void make_old(const std::string& folder) {
   std::string config = read_file(folder + "/config.toml");
   for (const auto& [now, old] : {std::pair{"\noutput_proj = ", "\nreadout = "},

@@ -62,7 +62,7 @@ TEST(Ranks, GradientsThatLeaveEarlyGiveTheSameBits) {
       const ModelConfig config = config_of(norm, ffn);
       for (const auto& [size, micro_batches] : {std::pair(2, 3), std::pair(3, 6), std::pair(4, 7)}) {
         const std::string alone = trained(Group(), config, micro_batches, {});
-        // Sent as soon as a layer is done; several layers together; all at the end.
+        // Sent layer by layer, several layers together, or all at the end.
         for (const std::optional<std::size_t> early :
              {std::optional<std::size_t>(0), std::optional<std::size_t>(6000), std::optional<std::size_t>()}) {
           on_ranks(size, [&, batches = micro_batches](const Group& group) {

@@ -1,4 +1,4 @@
-// A case of the key update small enough to be worked out by hand, with settings of a recipe in its config.
+// A case of the key update that is small enough to be calculated by hand, with settings of a recipe in its config.
 #include "verify/verify.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@ Tensor numbers(const Shape& shape, const std::vector<double>& values) {
   return out;
 }
 
-// Two experts on the axes, both chosen by the one token of each of two steps; only beta moves them, a quarter of the
-// way to each other at its full strength, and it falls to 0 by the last step. Usage is equal but for its starting
+// Two experts on the axes, both chosen by the one token of each of two steps. Only beta moves them, a quarter of the
+// distance to each other at full strength, and it decays to 0 in the last step. Usage is equal except for its initial
 // value.
 std::string write_case(const TemporaryFolder& folder, const std::string& gini, double second_usage) {
   Tensor chosen = Tensor::empty({1, 2}, DType::i64);
@@ -52,8 +52,7 @@ TEST(Verify, BetaIsAnnealedOverTheStepsOfACase) {
   }
 }
 
-// A Gini of nearly 0 is a difference of nearly equal usages: single precision cannot have it to five digits, and need
-// not.
+// A Gini near 0 is a difference of nearly equal usages, which single precision does not resolve to five digits.
 TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   TemporaryFolder folder;
   const VerifyReport report =
@@ -62,7 +61,7 @@ TEST(Verify, ASmallGiniIsNotComparedWithItself) {
   EXPECT_FALSE(verify_fixture(write_case(folder, "0.001", 0.1), {{}, Precision::fp32, {}}).passed());
 }
 
-// What the NumPy reference computed, for every kind and setting: tests/reference.
+// Results of the NumPy reference for every kind and setting: tests/reference.
 TEST(Verify, TheCommittedFixturesPass) {
   const std::vector<std::string> files = find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"});
   for (const Precision precision : {Precision::f64, Precision::fp32}) {
@@ -81,7 +80,7 @@ TEST(Verify, TheCommittedFixturesPass) {
 
 TEST(Verify, AFolderThatCannotBeReadIsAnError) {
   TemporaryFolder folder;
-  EXPECT_THROW(find_fixtures({folder.path()}), Error);  // nothing in it
+  EXPECT_THROW(find_fixtures({folder.path()}), Error);  // empty
   std::filesystem::create_symlink("not mounted", folder / "away");
   EXPECT_THROW(find_fixtures({folder / "away"}), Error);
 }
@@ -105,7 +104,7 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
   EXPECT_ERROR((verify_fixture(path, {{}, Precision::f64, {}})), Code::json_type, "entropy_band", "a list of 1 value");
 }
 
-// Each was memory of somebody else, a division by zero or a wait without end once.
+// Each of these once caused an out-of-bounds access, a division by zero or an endless wait.
 TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
   TemporaryFolder folder;
   const std::string path = folder / "case.safetensors";
@@ -134,7 +133,7 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
     }
   };
   const std::string good = R"({"experts": 2, "d_model": 2, "top_k": 2})";
-  refused(good, "", {}, Code::tensor_not_found, {path, "expect.0.keys"});  // whole but for what must come out
+  refused(good, "", {}, Code::tensor_not_found, {path, "expect.0.keys"});  // complete except for the expected results
   refused(good, "step.0.indices", id(0, 2), Code::tensor_value, {path, "step.0.indices", "2", "0", "1"});
   refused(good, "step.0.indices", id(-1, 1), Code::tensor_value, {path, "step.0.indices", "-1", "0", "1"});
   refused(good, "step.0.indices", numbers({1, 2}, {0, 1}), Code::tensor_type, {path, "step.0.indices"});
@@ -153,7 +152,7 @@ TEST(Verify, ShapesIdsAndSizesAreCheckedBeforeTheyAreUsed) {
   refused("{", "", {}, Code::json_syntax, {});
 }
 
-// Ranks as threads, each with a part of every layer's experts: what comes out is what the fixtures say.
+// Ranks as threads, each with a part of every layer's experts: results equal those of the fixtures.
 TEST(Verify, ExpertsOverRanksGiveTheSame) {
   int compared = 0;
   for (const std::string& path : find_fixtures({SOME_SOURCE_DIR "/tests/reference/fixtures"})) {

@@ -1,5 +1,5 @@
-// The figures of a page: each is drawn when it comes near the window, all of them before printing, and again when the
-// colours or the width change.
+// Draws the figures of a page: each when it is near the window, all before printing, and again when colors or width
+// change.
 import { Chart } from './chart/chart.js';
 
 export function showCharts(specs) {

@@ -1,4 +1,4 @@
-// The list of contents: closed at first on a narrow screen, and marking the part that is being read.
+// The table of contents: folded on a narrow screen; highlights the section being read.
 export function showContents() {
   const nav = document.querySelector('nav');
   if (!nav) return;

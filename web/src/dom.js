@@ -1,4 +1,4 @@
-// Elements made by script. Text given here is always text, never markup: nothing in this folder writes HTML.
+// Creates elements by script. Text passed here is always text, never markup: nothing in this folder writes HTML.
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -13,7 +13,8 @@ export function element(name, attributes = {}, ...children) {
 export const button = (words, click, attributes = {}) =>
   element('button', { type: 'button', click, ...attributes }, words);
 
-// A row of buttons of which one is pressed. `entries`: [[value, words], ...]; returns the row and a way to press one.
+// A row of buttons of which one is pressed. `entries`: [[value, words], ...]; returns the row and a function that
+// presses one.
 export function choice(label, entries, chosen, choose) {
   const buttons = entries.map(([value, words]) => [value, button(words, () => choose(value))]);
   const row = element(

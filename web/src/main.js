@@ -1,4 +1,4 @@
-// The script of every page: reads the page's data and puts charts and views where the page has places for them.
+// The script of every page: reads the page's data and draws charts and views in their elements.
 import { showCharts } from './charts.js';
 import { showContents } from './contents.js';
 import { board } from './view/board.js';

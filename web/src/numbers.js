@@ -1,4 +1,4 @@
-// Numbers for people.
+// Formats numbers for display.
 export function short(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   return Math.abs(value) >= 1000 ? Math.round(value).toLocaleString('en') : String(Number(value.toPrecision(4)));
@@ -6,7 +6,7 @@ export function short(value) {
 
 export const percent = (share) => `${short(Number((100 * share).toPrecision(3)))} %`;
 
-// A number of seconds as a clock shows it: 1:02:03, 4:05, 12 s.
+// Formats seconds: 1:02:03, 4:05, 12 s.
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return '–';
   const whole = Math.round(seconds);
@@ -16,7 +16,7 @@ export function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
-// Random numbers from a seed (mulberry32): the same picture every time.
+// Random numbers from a seed (mulberry32), so that a picture is reproducible.
 export function randomFrom(seed) {
   let state = seed >>> 0;
   return () => {
@@ -27,7 +27,7 @@ export function randomFrom(seed) {
   };
 }
 
-// The ends of a stretch that was dragged over, in as few digits as tell them apart; whole where they count something.
+// Rounds the ends of a selected range to as few digits as distinguish them; to integers for counts.
 export function stretchOf([from, to], whole) {
   const unit = 10 ** Math.floor(Math.log10((to - from) / 100));
   const step = whole ? Math.max(1, unit) : unit;

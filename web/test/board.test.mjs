@@ -1,6 +1,6 @@
 // Drives the board in Chromium: node board.test.mjs ADDRESS RUNS PROGRAM RECIPE NODE_MODULES [SCREENSHOTS]
-// RUNS: the folder it watches. It holds the runs "seed1" and "seed2", which differ in their seed alone, and one named
-// like an attack. A real training of RECIPE is started while the page is open. SCREENSHOTS: a folder for pictures.
+// RUNS: the watched folder, with the runs "seed1" and "seed2", which differ only in their seed, and one whose name is
+// an attempted injection. A training of RECIPE is started while the page is open. SCREENSHOTS: a folder for pictures.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { appendFileSync, existsSync, readFileSync, statSync } from 'node:fs';
@@ -28,7 +28,7 @@ try {
   const figure = (title) => page.locator(`figure.chart[aria-label="${title}"]`);
   const drawn = (title) => figure(title).locator('svg').waitFor();
   const line = (name) => page.locator('.runs li', { has: page.locator(`.name:text-is("${name}")`) });
-  // What a curve of the page holds now.
+  // Returns the data of a curve of the page.
   const points = (metric, name) =>
     page.evaluate(
       ([wanted, of]) => {
@@ -85,8 +85,8 @@ try {
   const trained = new Promise((done) => {
     training.on('exit', done);
   });
-  // It takes a second, less than a busy machine's browser may need to look even once: it goes on by moments, and is
-  // looked at in between.
+  // The transition takes a second, less than a busy machine's browser may need for one look, so it is stepped and
+  // inspected in between.
   const written = join(runs, 'live', 'metrics.jsonl');
   while (training.exitCode === null && !(existsSync(written) && statSync(written).size > 0)) await moment(2);
   training.kill('SIGSTOP');
@@ -131,7 +131,7 @@ try {
   await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].bands.length === 1);
   await page.locator('#settings-table').waitFor();
   assert.ok((await page.locator('#settings-table tbody').innerText()).includes('train.max_steps'));
-  // A link shows the same again.
+  // A link shows the same view.
   const other = await context.newPage();
   await other.goto(page.url());
   await other.locator('figure.chart svg').first().waitFor();
@@ -156,7 +156,7 @@ try {
     () => window.somePage.views[0].views.compare.curves[3].data.values().next().value?.points.length === 51,
   );
   await page.getByRole('button', { name: 'reset zoom' }).click();
-  // A stretch that is dragged over is shown in every chart; a double click ends it.
+  // A range selected by dragging is shown in every chart; a double click resets it.
   const drag = async (title, begin, end) => {
     const sheet = figure(title).locator('.sheet');
     await sheet.scrollIntoViewIfNeeded();
@@ -190,7 +190,7 @@ try {
   const trainLoss = figure('Training loss').locator('.sheet');
   await trainLoss.scrollIntoViewIfNeeded();
   const sheet = await trainLoss.boundingBox();
-  // Within the steps of every run: the short ones have 20 to 25.
+  // Within the steps of every run: the short runs have 20 to 25.
   await page.mouse.move(sheet.x + 62 + 0.05 * (sheet.width - 80), sheet.y + 100);
   const told = figure('Training loss').locator('.cross-tip');
   await told.waitFor();
@@ -214,7 +214,7 @@ try {
   assert.ok((await page.locator('.cross:not([hidden])').count()) > 1, 'the other charts show the step too');
   await page.mouse.move(5, 5);
   await page.locator('.cross-tip:not([hidden])').waitFor({ state: 'detached' });
-  // Colours follow from the run, whichever runs are shown.
+  // Colors are derived from the run, whichever runs are displayed.
   const colours = () =>
     page.evaluate(() => [...window.somePage.views[0].runs.keys()].map((id) => window.somePage.views[0].colour(id)));
   const allColours = await colours();
@@ -320,14 +320,15 @@ try {
   for (const row of carried.rows) assert.ok(Math.abs(row.reduce((a, b) => a + b) - 8) < 0.1, 'shares are of 8 experts');
   await page.getByRole('combobox', { name: 'layer', exact: true }).selectOption('1');
   await page.waitForFunction(() => window.location.hash.includes('layer=1'));
-  // A chart of its own zooms by itself.
+  // A standalone chart zooms itself.
   const gini = () => page.evaluate(() => window.somePage.views[0].views.inside.curves[0].figure.chart.stretch ?? null);
   const back = await drag('Gini of load', 0.3, 0.8);
   const [low, high] = await gini();
   assert.ok(low > 2 && low < high && high < 24, `dragged from ${low} to ${high}`);
   await back();
   assert.equal(await gini(), null);
-  // A memory that is read meanwhile: slots as they are born and as tokens merge into them, and one that takes in another.
+  // A memory that is being read: slots as they are inserted and as tokens merge into them, and a memory that merges
+  // another one.
   const some = (...words) => assert.equal(spawnSync(program, [...words], { cwd: runs }).status, 0, words.join(' '));
   const how = ['--slots', '64', '--tokens', '600', '--original', '0', '--threads', '1'];
   some('read', 'seed1', 'builtin:recipes', ...how);
@@ -337,7 +338,7 @@ try {
   await page.keyboard.press('Home');
   await memory.getByText(/^25 tokens read; since the previous frame: \d+ inserted, \d+ merged into$/).waitFor();
   await page.keyboard.press('End');
-  // At once: waiting until it is stable, as scrollIntoViewIfNeeded does, fails where it is drawn anew meanwhile.
+  // Clicks without waiting: scrollIntoViewIfNeeded waits for stability and fails if the element is redrawn meanwhile.
   await memory.locator('canvas').evaluate((canvas) => canvas.scrollIntoView({ block: 'nearest' }));
   const met = await page.evaluate(() => {
     const { drawnStore: all } = window.somePage.views[0].views.inside;
@@ -352,7 +353,7 @@ try {
   some('memory', 'merge', 'seed1/memory.safetensors', 'other.memory');
   await memory.getByText('builtin:nature (600 tokens, ').waitFor();
   await memory.getByText('merged from another memory', { exact: false }).first().waitFor();
-  // What it carries, live.
+  // The data it shows live.
   const key = join(runs, 'seed1', 'load.jsonl');
   appendFileSync(key, '{"load":[[800,0,0,0,0,0,0,0],[0,800,0,0,0,0,0,0]],"step":25}\n');
   await page.waitForFunction(() => window.somePage.views[0].views.inside.load.chart.spec.x.values.at(-1) === 25);
@@ -377,7 +378,7 @@ try {
     const { trace } = window.somePage.views[0].views.ask.sides[0];
     return { layer: trace.data.layers[0], expert: trace.data.tokens[1].layers[0].experts[0], k: trace.data.top_k };
   });
-  // The same model beside it, without an expert that the first one used, and with one expert a token.
+  // The same model next to it, without an expert that the first one used, and with one expert per token.
   await page.getByLabel('compare with a second model').check();
   const other2 = answers.nth(1);
   await other2.getByLabel('disable expert: layer').fill(String(strongest.layer));

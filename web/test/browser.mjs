@@ -1,4 +1,4 @@
-// Chromium as the tests of pages start it, and what every page is held to in it.
+// Starts Chromium for the tests of pages, and checks what every page must satisfy.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -9,7 +9,7 @@ export function tools(modules) {
   const { chromium } = require('playwright-core');
   const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
   return {
-    // A browser started so has a fresh profile of its own, which it removes.
+    // Starts a browser with a fresh profile, which is removed afterwards.
     launch: () =>
       chromium.launch({
         executablePath: process.env.SOME_CHROMIUM ?? '/usr/bin/chromium',
@@ -24,7 +24,7 @@ export function tools(modules) {
           '--disable-sync',
         ],
       }),
-    // Nothing is missed by those who read by keyboard or by ear.
+    // Checks accessibility by keyboard and screen reader.
     listen: async (page, what) => {
       await page.evaluate(axe);
       const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
@@ -34,7 +34,7 @@ export function tools(modules) {
   };
 }
 
-// Collects what a page complains of and whom it asks.
+// Collects errors and requests of a page.
 export function overhear(page) {
   const problems = [];
   const requests = [];
@@ -51,7 +51,7 @@ export async function fits(page, width) {
   await page.setViewportSize({ width, height: 900 });
   await page.waitForTimeout(300);
   const over = () => document.documentElement.scrollWidth - document.documentElement.clientWidth;
-  // On a busy machine charts take longer to be drawn anew.
+  // On a busy machine charts take longer to be redrawn.
   for (let i = 0; i < 50 && (await page.evaluate(over)) > 0; i += 1) await page.waitForTimeout(100);
   assert.ok((await page.evaluate(over)) <= 0, `at ${width} pixels the page is ${await page.evaluate(over)} too wide`);
 }

@@ -15,8 +15,8 @@ const [file, expectedFile, modules, shots] = process.argv.slice(2);
 const expected = JSON.parse(readFileSync(expectedFile, 'utf8'));
 const { launch, listen } = tools(modules);
 
-// Presses a mark of a chart as a person does, who rests on it first: what comes under the pointer is drawn anew in the
-// next frame, and a press that falls into that is lost.
+// Clicks a mark of a chart as a user does, who hovers over it first: hovering redraws the mark in the next frame, and a
+// click during that is lost.
 async function press(page, mark) {
   await mark.scrollIntoViewIfNeeded();
   const { x, y, width, height } = await mark.boundingBox();
@@ -27,7 +27,7 @@ async function press(page, mark) {
 }
 
 const plays = {
-  // A token, an expert and a set can be picked, by mouse and by keyboard, and let go of.
+  // A token, an expert and a set can be selected and deselected, by mouse and by keyboard.
   async trace(page) {
     const chips = page.locator('.view .text button');
     await chips.nth(2).focus();
@@ -48,7 +48,7 @@ const plays = {
     await press(page, page.locator('#trace-field svg path').nth(3));
     assert.match(await page.locator('.view section h2').textContent(), /^Token \d+: /);
   },
-  // A map of keys has its methods and its saved steps.
+  // A map of keys offers its methods and its saved steps.
   async keys(page) {
     const figure = page.locator('figure.chart:has(input[type="range"])').first();
     await figure.scrollIntoViewIfNeeded();
@@ -86,7 +86,7 @@ try {
   const address = pathToFileURL(resolve(file)).href;
   await page.goto(address);
 
-  // Charts are drawn as they come near the window.
+  // Charts are drawn when they are near the window.
   const first = page.locator('figure.chart').first();
   await first.scrollIntoViewIfNeeded();
   await first.locator('svg').waitFor();
@@ -121,7 +121,7 @@ try {
     assert.equal(found, text, `${table}, row ${row}, column ${column}`);
   }
 
-  // Names of strangers stay text.
+  // Untrusted names stay text.
   const words = await page.evaluate(() => document.body.innerText);
   for (const text of expected.texts ?? []) assert.ok(words.includes(text), `the page shows ${text}`);
   assert.equal(await page.evaluate(() => document.images.length), 0, 'no text has become an image');
@@ -140,8 +140,8 @@ try {
   if (expected.play) await plays[expected.play](page);
   await page.evaluate(() => window.somePage.drawAll());
 
-  // Wide, on a laptop, on a telephone, dark and light: nothing is cut off or drawn twice, and nothing is missed by
-  // those who read by keyboard or by ear.
+  // Wide, on a laptop, on a phone, dark and light: nothing is cut off or overlaps, and everything is accessible by
+  // keyboard and screen reader.
   const shoot = async (name) => {
     if (!shots) return;
     const path = join(shots, `${basename(file, '.html')}-${name}.png`);

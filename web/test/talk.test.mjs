@@ -1,5 +1,5 @@
 // Drives the chat of `some serve` in Chromium: node talk.test.mjs ADDRESS KEY NODE_MODULES [SCREENSHOTS]
-// The server needs KEY and serves one model with experts.
+// The server requires KEY and serves one model with experts.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { fits, overhear, tools } from './browser.mjs';
@@ -56,7 +56,7 @@ try {
     await page.keyboard.press('Enter');
     assert.equal(await panel.isVisible(), false);
 
-    // A session learns, its sources are shown, and it forgets.
+    // A session learns, shows its sources, and forgets.
     await page.getByLabel('learn what I write').check();
     await page.getByLabel('sources').check();
     await prompt.fill('The red key lies under the third stone. The red key lies under');
@@ -81,7 +81,7 @@ try {
       'only the server is asked',
     );
 
-    // Stop ends an answer, unless it came to its end before.
+    // Stop ends an answer, unless it has already ended.
     await page.getByLabel('tokens', { exact: true }).fill('4000');
     await prompt.fill('A long story');
     await page.keyboard.press('Enter');

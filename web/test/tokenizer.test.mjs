@@ -1,5 +1,6 @@
-// Hugging Face's own library reads a tokenizer.json of ours and must give the same ids.
-// usage: node tokenizer.test.mjs TOKENIZER.json EXPECTED.json NODE_MODULES   EXPECTED: [{"text": ..., "ids": [...]}, ...]
+// Reads a tokenizer.json of ours with Hugging Face's own library, which must give the same ids.
+// usage: node tokenizer.test.mjs TOKENIZER.json EXPECTED.json NODE_MODULES   EXPECTED: [{"text": ..., "ids": [...]},
+// ...]
 import { readFileSync } from 'node:fs';
 import { pathToFileURL } from 'node:url';
 

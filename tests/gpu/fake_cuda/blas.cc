@@ -1,5 +1,5 @@
-// cuBLASLt without a GPU: products are recorded, not computed. A choice of algorithm is named after the problem it was
-// asked for, so a trace shows on which shape and alignment a product's algorithm depends.
+// cuBLASLt without a GPU: records products without computing them. An algorithm is named after the problem it was
+// requested for, so a trace shows the shape and alignment on which a product's algorithm depends.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ std::string describe(const Operation& operation, const Layout& a, const Layout& 
   return text;
 }
 
-// Texts by number, each once: an algorithm holds the number.
+// Interned texts: an algorithm stores the index.
 std::vector<std::string>& problems() {
   static auto* const made = new std::vector<std::string>;
   return *made;
@@ -154,7 +154,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t d
   return CUBLAS_STATUS_SUCCESS;
 }
 
-// Offers that differ in their tiles: number 0 as the library would choose, number 1 small ones in clusters of two.
+// Algorithms with different tiles: number 0 as the library would choose, number 1 small tiles in clusters of two.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,

@@ -8,7 +8,7 @@
 namespace fake_cuda {
 namespace {
 
-// What nvcc writes: a wrapper that points to a header, which is followed by entries of one kind each.
+// Format written by nvcc: a wrapper that points to a header, followed by entries of one kind each.
 struct Wrapper {
   std::int32_t magic, version;
   const char* data;
@@ -35,8 +35,8 @@ T read(const char* from) {
 }
 
 // A section .nv.info.KERNEL is a list of attributes: one byte of format, one of kind, and two of value or, in the sized
-// format, of the bytes that follow. A parameter is described by its number and, in the upper 14 bits of the last word,
-// its size.
+// format, of the length of the data that follows. A parameter is described by its index and, in the upper 14 bits of
+// the last word, its size.
 constexpr unsigned char kSized = 4, kParameter = 0x17;
 void read_attributes(const char* at, const char* end, std::vector<std::size_t>& sizes) {
   while (at + 4 <= end) {

@@ -1,4 +1,4 @@
-// Sizes of kernels' parameters, which no call of the runtime passes: read from the code for the GPU.
+// Sizes of kernel parameters, which no call of the runtime passes: read from the GPU code.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace fake_cuda {
 
-// Adds the kernels of one fat binary (what __cudaRegisterFatBinary receives) by their mangled names. Adds none where
-// the code is compressed or not of a known form.
+// Adds the kernels of one fat binary (the argument of __cudaRegisterFatBinary) by their mangled names. Adds none if the
+// code is compressed or in an unknown format.
 void read_kernel_parameters(const void* fat_binary, std::map<std::string, std::vector<std::size_t>>& sizes);
 
 }  // namespace fake_cuda

@@ -11,7 +11,7 @@
 namespace fake_cuda {
 namespace {
 
-// Where the bracket is opened that the last character closes.
+// Returns the position of the bracket closed by the last character.
 std::size_t opening_of_last(const std::string& text) {
   int depth = 0;
   for (std::size_t i = text.size(); i-- > 0;) {
@@ -26,7 +26,7 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(' ') - first + 1);
 }
 
-// "a, b<c, d>" as its two parts.
+// Splits "a, b<c, d>" into its two parts.
 std::vector<std::string> parts_of(const std::string& text) {
   std::vector<std::string> parts;
   int depth = 0;
@@ -45,7 +45,7 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
-// Removes every "name::", as a namespace may change while the kernel stays.
+// Removes every "name::", because a namespace may change while the kernel stays the same.
 std::string without_scopes(std::string text) {
   for (const char* const unnamed : {"(anonymous namespace)::", "<unnamed>::"}) {
     for (std::size_t at; (at = text.find(unnamed)) != std::string::npos;) text.erase(at, std::strlen(unnamed));
@@ -54,7 +54,7 @@ std::string without_scopes(std::string text) {
     std::size_t first = at;
     while (first > 0 && (std::isalnum(static_cast<unsigned char>(text[first - 1])) || text[first - 1] == '_')) --first;
     if (first == at) {
-      at += 2;  // behind a template's arguments: part of the name
+      at += 2;  // after template arguments: part of the name
       continue;
     }
     text.erase(first, at + 2 - first);
@@ -84,7 +84,7 @@ KernelName read_kernel_name(const char* mangled) {
     read.parameters = parts_of(text.substr(open + 1, text.size() - open - 2));
     text.erase(open);
   }
-  int depth = 0;  // a template's name comes after its return type and a space
+  int depth = 0;  // a template's name follows its return type and a space
   std::size_t first = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '<' || text[i] == '(' || text[i] == '{') ++depth;

@@ -1,9 +1,9 @@
-// A CUDA runtime without a GPU: it records what a program asks of the GPU, and runs no kernel. Device memory is host
-// memory that begins as zeros; copies and fills are done, so whatever the host computes and uploads is there, and
-// everything a kernel would have written reads as zero. It pretends to be one H200 (or A100) and refuses what that
-// would refuse (launches of impossible shapes, copies beyond a buffer, calls that must not be made during a capture).
+// A CUDA runtime without a GPU: records a program's calls and runs no kernels. Device memory is host memory filled with
+// zeros. Copies and fills are executed, so data uploaded by the host is present, and all results of kernels read as
+// zero. Simulates one H200 (or A100) and rejects what that would reject (launches of impossible shapes, copies beyond a
+// buffer, calls not allowed during a capture).
 //
-// A program is linked to it in place of cudart (cmake/fake_cuda.cmake).
+// Programs are linked to it in place of cudart (cmake/fake_cuda.cmake).
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -46,13 +46,13 @@ using Guard = std::lock_guard<std::recursive_mutex>;
 
 struct Kernel {
   KernelName name;
-  std::vector<std::size_t> sizes;        // of its parameters, where known
-  int dynamic_shared = kSharedPerBlock;  // the most a launch may have
+  std::vector<std::size_t> sizes;        // sizes of its parameters, if known
+  int dynamic_shared = kSharedPerBlock;  // maximum threads of a launch
 };
 
 struct Event {
   int number = 0;
-  Graph* capture = nullptr;  // the recording in which it was recorded last
+  Graph* capture = nullptr;  // the capture that recorded it last
 };
 
 struct Buffer {
@@ -60,9 +60,9 @@ struct Buffer {
   std::string name;
 };
 
-// All that the process has, in the order in which it was made. Never destroyed: other static objects use it at exit.
+// All state of the process, in order of creation. Never destroyed: other static objects use it at exit.
 struct World {
-  std::unordered_map<const void*, Kernel> kernels;             // by the address of the host's function
+  std::unordered_map<const void*, Kernel> kernels;             // by address of the host function
   std::map<std::string, std::vector<std::size_t>> parameters;  // sizes, by the kernel's mangled name
   std::map<const char*, Buffer> buffers;
   int device_buffers = 0, pinned_buffers = 0, streams = 0, events = 0, graphs = 0;
@@ -81,7 +81,7 @@ struct LaunchShape {
   cudaStream_t stream = nullptr;
 };
 
-thread_local std::vector<LaunchShape> pushed;  // by kernel<<<...>>>, until its stub takes it
+thread_local std::vector<LaunchShape> pushed;  // set by kernel<<<...>>> until its stub takes it
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int captures = 0;  // begun by this thread and not ended
 
@@ -96,7 +96,7 @@ cudaError_t refuse(cudaError_t status, const std::string& why) {
   return answer(status);
 }
 
-// The buffer a pointer points into, or the end.
+// Returns the buffer that a pointer points into, or end().
 std::map<const char*, Buffer>::iterator buffer_of(const void* pointer) {
   auto& buffers = world().buffers;
   const auto* const at = static_cast<const char*>(pointer);
@@ -117,7 +117,7 @@ bool has_room(const void* pointer, std::size_t bytes) {
          static_cast<const char*>(pointer) + bytes <= found->first + found->second.bytes;
 }
 
-// Pages of zeros that take no memory before they are touched; aligned as cudaMalloc's are, or better.
+// Allocates zero pages, which occupy no memory before they are touched; at least as aligned as cudaMalloc's.
 void* make_buffer(std::size_t bytes, const std::string& name) {
   void* const data = mmap(nullptr, std::max<std::size_t>(bytes, 1), PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -143,14 +143,14 @@ std::string extents(const dim3& size) {
   return text;
 }
 
-// Kernels whose result decides what the host does next, where zeros would keep it from doing much. By the name without
-// scopes and template arguments.
+// Kernels whose result determines what the host does next, where zeros would end the work early. By name without scopes
+// and template arguments.
 std::function<void()> emulation_of(const std::string& name, const dim3& grid, void** arguments) {
-  if (name == "hopper_code_kernel") {  // whether there is code for Hopper
+  if (name == "hopper_code_kernel") {  // whether the binary has code for Hopper
     int* const found = *static_cast<int**>(arguments[0]);
     return [found] { *found = is_hopper() ? 1 : 0; };
   }
-  if (name == "used_kernel") {  // how many slots of each partition of a memory are used: all, so that it is divided
+  if (name == "used_kernel") {  // number of used slots per partition of a memory: all, so that it is split
     const auto size = *static_cast<std::int32_t*>(arguments[1]);
     std::int32_t* const used = *static_cast<std::int32_t**>(arguments[2]);
     return [=] { std::fill_n(used, grid.x, size); };
@@ -158,11 +158,11 @@ std::function<void()> emulation_of(const std::string& name, const dim3& grid, vo
   return {};
 }
 
-// A parameter that is a struct, word by word: pointers into buffers by their names, everything else as numbers.
+// Formats a struct parameter word by word: pointers into buffers by their names, everything else as numbers.
 std::string words_of(const void* argument, std::size_t bytes) {
   const auto* const from = static_cast<const char*>(argument);
   std::string text = "{";
-  std::size_t zeros = 0;  // words of padding and of what is not set: one number for many
+  std::size_t zeros = 0;  // prints padding and uninitialized words as one number
   const auto end_zeros = [&] {
     if (zeros > 0) text += zeros == 1 ? "0 " : "0*" + std::to_string(zeros) + " ";
     zeros = 0;
@@ -172,7 +172,7 @@ std::string words_of(const void* argument, std::size_t bytes) {
     std::int32_t word;
     std::memcpy(&word, from + i, 4);
     if (i + 8 <= bytes && i % 8 == 0) std::memcpy(&pointer, from + i, 8);
-    // An odd address is no pointer but a bool and seven bytes of padding.
+    // An odd address is not a pointer but a bool and seven bytes of padding.
     if (pointer != nullptr && word % 2 == 0 && buffer_of(pointer) != world().buffers.end()) {
       end_zeros();
       text += buffer_name(pointer) + " ";
@@ -229,7 +229,7 @@ Kernel* kernel_of(const void* function) {
   return found == world().kernels.end() ? nullptr : &found->second;
 }
 
-// A description of a tensor for the copy engine. The real one keeps to these sizes as well.
+// A TMA descriptor. Checks the same size limits as the driver.
 CUresult encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, void* data,
                            const cuuint64_t* sizes, const cuuint64_t* strides, const cuuint32_t* box,
                            const cuuint32_t* steps, CUtensorMapInterleave, CUtensorMapSwizzle swizzle,
@@ -266,7 +266,7 @@ struct TraceFile {
 struct Graph {
   int number = 0;
   std::vector<std::function<void()>> work;
-  std::set<Stream*> streams;  // that are part of the recording
+  std::set<Stream*> streams;  // work that is part of the capture
 };
 
 std::recursive_mutex& mutex() {
@@ -317,7 +317,7 @@ cudaError_t not_in_capture(const char* what) {
 
 extern "C" {
 
-// Registration of kernels, and the two halves of kernel<<<...>>>(...). Not in any public header.
+// Registration of kernels, and the two halves of kernel<<<...>>>(...). Not declared in any public header.
 
 void** __cudaRegisterFatBinary(void* fat_binary) {
   const Guard guard(mutex());
@@ -416,7 +416,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* fu
   *attributes = {};
   attributes->maxThreadsPerBlock = kThreadsPerBlock;
   attributes->numRegs = 64;
-  attributes->ptxVersion = attributes->binaryVersion = 90;  // what the code was built for
+  attributes->ptxVersion = attributes->binaryVersion = 90;  // the architecture of the build
   attributes->maxDynamicSharedSizeBytes = kernel->dynamic_shared;
   return cudaSuccess;
 }
@@ -429,7 +429,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, 
   return cudaSuccess;
 }
 
-// Errors
+// Errors.
 
 cudaError_t cudaGetLastError() {
   const cudaError_t status = last_error;
@@ -454,7 +454,7 @@ const char* cudaGetErrorName(cudaError_t status) {
   }
 }
 
-// The device
+// Device.
 
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
@@ -511,7 +511,7 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
   return cudaSuccess;
 }
 
-// Memory
+// Memory.
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   const Guard guard(mutex());
@@ -586,7 +586,7 @@ cudaError_t cudaMemsetAsync(void* target, int value, std::size_t bytes, cudaStre
   return cudaSuccess;
 }
 
-// Streams and events. Everything is done by the time a call returns.
+// Streams and events. All work is complete when a call returns.
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
@@ -644,7 +644,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// A stream that waits for an event of a capture becomes part of that capture.
+// A stream that waits for an event of a capture joins that capture.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const Guard guard(mutex());
   Stream& one = stream_of(stream);
@@ -674,7 +674,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) 
   return cudaSuccess;
 }
 
-// Graphs
+// Graphs.
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const Guard guard(mutex());

@@ -1,4 +1,4 @@
-// What the fake CUDA runtime's parts share: the trace that it writes, and the memory that it hands out.
+// Shared by the parts of the fake CUDA runtime: the trace and device memory.
 #pragma once
 
 #include <driver_types.h>
@@ -13,8 +13,8 @@ namespace fake_cuda {
 // Serializes all entry points.
 std::recursive_mutex& mutex();
 
-// Appends one line of tab-separated columns to the file named by SOME_CUDA_TRACE, if that is set: what is done, to what
-// (a kernel's name, a copy's direction), how (sizes, stream, numbers passed by value), and to which buffers.
+// Appends one tab-separated line to the file named by SOME_CUDA_TRACE, if set: operation, object (a kernel's name, a
+// copy's direction), details (sizes, stream, numbers passed by value), and buffers.
 void trace(const std::string& verb, const std::string& object, const std::string& shape,
            const std::string& buffers = {});
 
@@ -25,12 +25,12 @@ struct Graph;
 
 struct Stream {
   int number = 0;
-  Graph* capture = nullptr;  // the graph that records what is put on this stream
+  Graph* capture = nullptr;  // the graph that captures work on this stream
 };
 
 Stream& stream_of(cudaStream_t stream);
 
-// Writes a line for work put on a stream, and does the work: now, or at each launch of the graph that records it.
+// Writes a line for work on a stream, and executes the work: now, or at each launch of the graph that captures it.
 void enqueue(Stream& stream, const std::string& verb, const std::string& object, const std::string& shape,
              const std::string& buffers, std::function<void()> work = {});
 

@@ -1,5 +1,5 @@
-// Ask a model: its text, token by token with each token's experts, then as the view of a trace; compared with another
-// model, or the same one changed.
+// Queries a model: its text, token by token with each token's experts, followed by a trace; compared with another
+// model, or the same model with changed routing.
 import { colourOf, colours } from '../chart/style.js';
 import { button, element } from '../dom.js';
 import { trace } from '../view/trace.js';
@@ -10,7 +10,7 @@ const number = (label, attributes) => {
   return [input, element('label', {}, `${label} `, input)];
 };
 
-// One model with what is changed in it, and its answer.
+// One model with its changed settings, and its answer.
 class Side {
   constructor(board, name) {
     this.board = board;
@@ -89,7 +89,7 @@ class Side {
     this.text.append(chip, this.blanks ? '' : ' ');
   }
 
-  // The strongest expert of the middle layer gives a token its colour as soon as it is read.
+  // While a token is read, the strongest expert of the middle layer determines its color.
   paint(tokens) {
     const c = colours();
     for (const layers of tokens) {
@@ -210,7 +210,7 @@ export class Ask {
     this.answers.classList.toggle('two', this.two.checked);
   }
 
-  // One after the other: the server runs one model at a time.
+  // One at a time, because the server runs one model at a time.
   async ask() {
     this.stopping?.abort();
     const stopping = new AbortController();

@@ -1,4 +1,4 @@
-// Runs together: their curves in one chart per metric, live, and the settings in which they differ.
+// Compares runs live: their curves in one chart per metric, and the settings in which they differ.
 import { button, choice, element } from '../dom.js';
 import { Figure } from './figure.js';
 import { ask } from './server.js';
@@ -20,10 +20,10 @@ const axes = {
   tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
   time: { name: 'training time', unit: 'seconds', place: 2 },
 };
-// The more curves, the fewer points of each: together they are as many as a screen can show.
+// Points per curve decrease with the number of curves, so that their total fits the screen.
 const bucketsOf = (runs) => Math.max(60, Math.min(300, Math.round(5000 / Math.max(1, runs))));
 
-// One metric: its points for each run that is shown, and its chart.
+// One metric: its points for each displayed run, and its chart.
 class Curve {
   constructor(board, [metric, title, unit]) {
     Object.assign(this, { board, metric, unit });
@@ -55,7 +55,7 @@ class Curve {
     return this.board.chosen().filter((id) => this.board.runs.get(id).metrics.includes(this.metric));
   }
 
-  // Every point, for a file.
+  // Returns all points, for a file.
   async all() {
     const { runs } = await ask('/api/points', this.question({ buckets: 0, smooth: '', band: '' }));
     const name = (id) => this.board.runs.get(id)?.place ?? id;
@@ -70,13 +70,13 @@ class Curve {
     this.asked += 1;
     const mine = this.asked;
     const answer = await ask('/api/points', this.question());
-    if (mine !== this.asked) return; // something else was asked for meanwhile
+    if (mine !== this.asked) return; // another request replaced this one
     this.data = new Map(answer.runs.map((one) => [one.id, one]));
     this.bands = answer.bands;
     this.draw();
   }
 
-  // Adds new rows; returns false if they do not continue those that are here.
+  // Adds new rows; returns false if they do not follow the existing ones.
   add(id, { first, rows }) {
     const has = this.data.get(id);
     const { place } = this.board;
@@ -129,13 +129,13 @@ class Curve {
   }
 }
 
-// The group of a run as the server forms them: its seeds' settings, or its value of one setting.
+// Returns the group of a run as the server forms groups: by all settings but the seed, or by one setting.
 function groupIn(board, id) {
   const by = board.place.get('band');
   return by === '1' ? board.runs.get(id).group : (board.settingsOf(id)?.[by] ?? '');
 }
 
-// Several metrics in one chart: the colour is the run's, the dashes are the metric's.
+// Several metrics in one chart: color identifies the run, dashes the metric.
 class Mixed {
   constructor(board) {
     this.board = board;
@@ -210,7 +210,7 @@ export class Compare {
     this.board = board;
     this.curves = metrics.map((one) => new Curve(board, one));
     this.mixed = new Mixed(board);
-    // One range and one crosshair for all charts.
+    // One zoom range and one crosshair for all charts.
     for (const curve of [...this.curves, this.mixed]) {
       curve.zoom = (stretch) => this.change({ from: String(stretch?.[0] ?? ''), to: String(stretch?.[1] ?? '') });
       curve.hover = (x) => {
@@ -309,7 +309,7 @@ export class Compare {
     );
   }
 
-  // Chooses the metrics of the chart with several.
+  // Selects the metrics of the combined chart.
   mixing() {
     this.picks = metrics.map(([metric, title]) => {
       const box = element('input', {
@@ -336,7 +336,7 @@ export class Compare {
     );
   }
 
-  // The names of the runs, where the list of runs is folded.
+  // Shows the names of the runs while the list of runs is folded.
   showLegend() {
     const ids = this.board.chosen();
     const most = 24;
@@ -423,7 +423,7 @@ export class Compare {
     );
   }
 
-  // One run has changed. Visible charts are drawn at once, others when they come near.
+  // Called when one run has changed. Visible charts are redrawn at once, others when they scroll into view.
   news({ run, tables, reset }) {
     if (!this.board.chosen().includes(run.id)) return;
     this.mixed.news();

@@ -1,10 +1,10 @@
-// A chart in its frame, with a way to take it along: as SVG, PNG or CSV.
+// A chart in its frame, with buttons to save it as SVG, PNG or CSV.
 import { Chart } from '../chart/chart.js';
 import { button, element } from '../dom.js';
 import { save } from './save.js';
 
-// A text with a comma, a quote or a line end stands in quotes; one that a spreadsheet would take for a formula does not
-// begin with its sign.
+// Quotes a text with a comma, a quote or a line end. A text that a spreadsheet would interpret as a formula is
+// prefixed.
 function cell(value) {
   if (value === null || value === undefined) return '';
   if (typeof value === 'number') return String(value);
@@ -15,7 +15,7 @@ export const csv = (rows) => `${rows.map((row) => row.map(cell).join(',')).join(
 
 const fileName = (title) => title.replace(/[^\p{L}\p{N}]+/gu, '-').replace(/^-|-$/g, '') || 'chart';
 
-// The drawing with the page's background behind it.
+// Adds the page's background to the drawing.
 function svgFile(chart) {
   const [width, height] = chart.size();
   const back = getComputedStyle(document.documentElement).getPropertyValue('--panel').trim();
@@ -37,7 +37,7 @@ function pngFile(chart) {
 }
 
 export class Figure {
-  // `rows`: where not only what is drawn is to be had, a way to all of it.
+  // `rows`: function that returns all data, if there is more than what is drawn.
   constructor(title, { note = '', rows } = {}) {
     this.title = title;
     this.rows = rows;

@@ -1,4 +1,4 @@
-// Which runs the words in the filter name. Terms are separated by blanks, and a run must fit all of them:
+// Filters runs by terms separated by blanks; a run must match all of them:
 //   part of a name     /regular expression/     loss<3.5     lr>=0.002     top_k=2     state=done     name!=tiny
 // The left side is a result (loss, bits_per_byte, train_loss, step, seconds, tokens_per_second), state, name, or a
 // setting by its full or short name.
@@ -20,7 +20,7 @@ const compare = {
   '>=': (a, b) => Number(a) >= Number(b),
 };
 
-// A value of a setting as a number, where it is one; a text without its quotes elsewhere.
+// Converts a setting's value to a number if possible; otherwise to a text without quotes.
 export function plain(value) {
   if (value === undefined || value === '') return undefined;
   const text = value.replace(/^"(.*)"$/, '$1');
@@ -33,7 +33,7 @@ function settingOf(settings, name) {
   return key === undefined ? undefined : plain(settings[key]);
 }
 
-// Returns a function of a run and its settings; throws an Error that says what is wrong.
+// Returns a predicate of a run and its settings; throws an Error with the problem.
 export function filterOf(words) {
   const terms = words.split(/\s+/).filter(Boolean).map((term) => {
     const found = /^([\w.]+)(!=|<=|>=|=|<|>)(.+)$/.exec(term);

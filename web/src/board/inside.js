@@ -1,5 +1,5 @@
-// One model from inside while it trains: the load of each expert, the keys and how they move, co-activated experts,
-// births and deaths.
+// Internals of one model during training: the load of each expert, the keys and their movement, co-activated experts,
+// insertions and evictions of memory slots.
 import { button, element } from '../dom.js';
 import { store } from '../view/store.js';
 import { Figure } from './figure.js';
@@ -88,7 +88,7 @@ export class Inside {
     );
   }
 
-  // The run that is shown: the one the address names, or the first that has experts.
+  // Returns the displayed run: the one named in the address, or the first one with experts.
   id() {
     const { runs, place } = this.board;
     if (runs.get(place.get('run'))?.layers) return place.get('run');
@@ -153,7 +153,8 @@ export class Inside {
     this.memoryAt = memory;
   }
 
-  // Slots as they were inserted and as tokens merged into them, from the file; again whenever it is written.
+  // Shows slots as they were inserted and as tokens were merged into them, from the file; reloaded when the file
+  // changes.
   async showMemory() {
     const of = this.shown;
     const { texts, in_use: used, slots, store: data } = await ask('/api/memory', this.question());

@@ -1,4 +1,4 @@
-// What is shown, kept in the address behind the #, so that a link shows the same again.
+// Keeps the state of the view in the address after the #, so that a link shows the same view.
 const usual = {
   view: 'compare',
   runs: '',
@@ -24,7 +24,7 @@ export class Place {
   constructor(changed) {
     this.read();
     window.addEventListener('hashchange', () => {
-      if (!window.location.hash.includes('=') && window.location.hash.length > 1) return; // a place in the page
+      if (!window.location.hash.includes('=') && window.location.hash.length > 1) return; // a section of the page
       this.read();
       changed();
     });

@@ -1,4 +1,4 @@
-// The list of runs: which are shown, what each is doing, and the colour of its curves.
+// The list of runs: which are displayed, their progress, and the color of their curves.
 import { runColour } from '../chart/curves.js';
 import { button, element } from '../dom.js';
 import { short } from '../numbers.js';
@@ -98,7 +98,7 @@ export class RunList {
       nodes.push(node);
     }
     for (const id of this.lines.keys()) if (!this.board.runs.has(id)) this.lines.delete(id);
-    // Nodes that stay where they are keep the keyboard's place.
+    // Nodes that keep their place keep the keyboard focus.
     if (nodes.length !== this.list.childElementCount || nodes.some((node, i) => node !== this.list.children[i]))
       this.list.replaceChildren(...nodes);
     const running = [...this.board.runs.values()].filter(({ state }) => state === 'running').length;

@@ -1,4 +1,4 @@
-// Hands a file to the reader.
+// Saves a file through the browser.
 import { element } from '../dom.js';
 
 export function save(name, blob) {

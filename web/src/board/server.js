@@ -1,4 +1,4 @@
-// The board's server: what it is asked, and what it tells by itself.
+// Client of the board's server: requests, and events that the server pushes.
 const token = new URLSearchParams(window.location.search).get('token');
 
 export function address(path, question = {}) {
@@ -25,7 +25,7 @@ export async function ask(path, question) {
   return answer.json();
 }
 
-// Lines of JSON as they come; `line` gets each. `stop`: an AbortSignal.
+// Reads JSON lines as they arrive and passes each to `line`. `stop`: an AbortSignal.
 export async function askLines(path, body, line, stop) {
   const answer = await fetch(address(path), {
     method: 'POST',
@@ -47,8 +47,8 @@ export async function askLines(path, body, line, stop) {
   }
 }
 
-// `began`: the connection is there, for the first time or again, and something may have been missed; `news`: one thing
-// that changed; `lost`: it broke off, and is tried again.
+// `began`: connected, for the first time or again, so changes may have been missed; `news`: one change; `lost`:
+// disconnected, retrying.
 export function follow({ began, news, lost }) {
   const source = new EventSource(address('/events'));
   source.addEventListener('hello', began);

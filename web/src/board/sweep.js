@@ -1,4 +1,4 @@
-// Settings against results: parallel coordinates of all settings that differ, and one setting in a scatter plot.
+// Settings against results: parallel coordinates of all settings that differ, and a scatter plot of one setting.
 import { element } from '../dom.js';
 import { plain } from './filter.js';
 import { Figure } from './figure.js';
@@ -44,7 +44,7 @@ export class Sweep {
     );
   }
 
-  // The values of a setting as an axis: numbers, logarithmic where they are far apart, or a list of texts.
+  // Returns the axis of a setting's values: numeric, logarithmic if they span a wide range, or a list of texts.
   axis(key, runs) {
     const values = runs.map((run) => plain(this.board.settingsOf(run.id)?.[key]));
     const name = this.board.shortName(key);

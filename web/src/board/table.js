@@ -1,4 +1,4 @@
-// The runs as a table: results and the settings in which they differ, sorted by a column, in groups of equal settings.
+// The runs as a table: results and the settings in which they differ, sortable by column, grouped by equal settings.
 import { button, element } from '../dom.js';
 import { duration, short } from '../numbers.js';
 import { plain } from './filter.js';

@@ -1,5 +1,4 @@
-// How many things have which value: {x: {name}, y: {name}, edges: [n + 1], series: [{name, values: [n]}], unit},
-// logarithmic upwards.
+// Histogram: {x: {name}, y: {name}, edges: [n + 1], series: [{name, values: [n]}], unit}, with a logarithmic y axis.
 import { short } from '../numbers.js';
 import { axis, base } from './style.js';
 import { tip } from './tip.js';
@@ -16,7 +15,7 @@ export function histogram(c, spec) {
     splitLine: { show: false },
     axisTick: { show: false },
   });
-  // One expert must be seen: the axis begins below 1.
+  // A bar of one expert must be visible, so the axis begins below 1.
   option.yAxis = axis(c, spec.y.name, {
     type: 'log',
     min: 0.5,

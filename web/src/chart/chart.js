@@ -1,5 +1,5 @@
-// One chart in one place of a page. Its spec is data: `kind` says which of the kinds below draws it, and the head of
-// that kind's file what else it holds. The board and the pages of the command line draw with this alone.
+// One chart in an element of a page. Its spec is data: `kind` selects one of the kinds below, whose file documents the
+// other members. The board and the pages of the command line draw all charts with this module.
 import { BarChart, CustomChart, LineChart, ParallelChart, ScatterChart } from 'echarts/charts';
 import { GridComponent, LegendComponent, ParallelComponent, TooltipComponent } from 'echarts/components';
 import * as echarts from 'echarts/core';
@@ -33,9 +33,9 @@ echarts.use([
   SVGRenderer,
 ]);
 
-const leastStretch = 6; // pixels: less is a click
+const leastStretch = 6; // pixels; a shorter drag is a click
 
-// Only the points of a stretch of the x axis, and the ones beside it, so that lines reach the edges.
+// Returns only the points in a range of the x axis and their neighbors, so that lines reach the edges.
 function cutTo(option, [from, to]) {
   Object.assign(option.xAxis, { min: from, max: to });
   for (const one of option.series) {
@@ -47,11 +47,10 @@ function cutTo(option, [from, to]) {
 const kinds = { lines, histogram, dots, heat, keys, curves, field, together, parallel, points };
 
 export class Chart {
-  // `place`: an empty element that is in the page; `label`: what is drawn, for those who do not see it; `click` gets
-  // the index of a mark that was clicked.
-  // `before`: the state of a chart of this kind that stood here. `zoom` gets the stretch [from, to] of the x axis that
-  // the reader dragged over, or nothing after a double click; without it the chart shows that stretch by itself.
-  // `hover` gets the place of the x axis under the pointer, or nothing when it leaves.
+  // `place`: an empty element of the page; `label`: a description for screen readers; `click` receives the index of a
+  // clicked mark. `before`: the state of the previous chart of this kind. `zoom` receives the range [from, to] of the x
+  // axis that the reader selected by dragging, or nothing after a double click; without `zoom` the chart shows the
+  // range itself. `hover` receives the position under the pointer on the x axis, or nothing when it leaves.
   constructor(place, spec, label, { click, before, zoom, hover } = {}) {
     this.kind = kinds[spec.kind];
     if (!this.kind) throw new Error(`there is no chart of kind ${spec.kind}`);
@@ -61,7 +60,7 @@ export class Chart {
     this.sheet.style.height = `${this.kind.height?.(spec) ?? 320}px`;
     const width = this.kind.leastWidth?.(spec);
     if (width) this.sheet.style.minWidth = `${width}px`;
-    // What may be wider than the screen scrolls in a frame of its own, which the keyboard can reach.
+    // A chart wider than the screen scrolls in its own frame, which is reachable by keyboard.
     const frame = width
       ? element('div', { class: 'wide', tabindex: 0, role: 'group', 'aria-label': label }, this.sheet)
       : this.sheet;
@@ -76,7 +75,7 @@ export class Chart {
     else this.draw();
   }
 
-  // Where marks are one picture, what lies under the pointer is told below it.
+  // If all marks are one image, a line below it describes the mark under the pointer.
   tellUnderPointer(place) {
     const told = element('p', { class: 'now' }, '\u00a0');
     place.append(told);
@@ -105,13 +104,13 @@ export class Chart {
     });
   }
 
-  // The crosshair of another chart is at x.
+  // Shows the crosshair at x, the position in another chart.
   mark(x) {
     if (x === null) this.cross?.hide();
     else this.cross?.show(x);
   }
 
-  // Scale of the colors of a heat map, from low to high.
+  // Color scale of a heat map, from low to high.
   legend() {
     this.bar = element('span', { class: 'bar' });
     this.scaleEnds = [element('span'), element('span')];
@@ -128,7 +127,7 @@ export class Chart {
     [this.scaleEnds[0].textContent, this.scaleEnds[1].textContent] = scale.ends;
   }
 
-  // A finger scrolls the page; a mouse or a pen chooses a stretch.
+  // A finger scrolls the page; a mouse or pen selects a range.
   followDragging(zoom) {
     const mark = element('div', { class: 'stretch', hidden: true });
     this.sheet.append(mark);
@@ -185,7 +184,7 @@ export class Chart {
     this.drawing.resize();
   }
 
-  // Other data in the same place; false where they need another frame.
+  // Replaces the data; returns false if they require another frame.
   update(spec) {
     const same = (part) => this.kind[part]?.(spec) === this.kind[part]?.(this.spec);
     if (spec.kind !== this.spec.kind || this.kind.controls || !same('height') || !same('leastWidth')) return false;
@@ -198,7 +197,7 @@ export class Chart {
     this.drawing.dispose();
   }
 
-  // As a file: the drawing as it stands, or the numbers in it as rows.
+  // Returns the chart as a file: the current drawing, or its numbers as rows.
   svg() {
     return new XMLSerializer().serializeToString(this.sheet.querySelector('svg'));
   }

@@ -1,11 +1,11 @@
-// The line that follows the pointer over curves: at its place of the x axis, the value of every curve.
+// Crosshair over curves: a line that follows the pointer, with the value of every curve at its x.
 import { element } from '../dom.js';
 
-const mostLines = 14; // those around the nearest, where there are more
+const mostLines = 14; // maximum number of values, nearest first
 const mostDots = 40;
 
 export class Crosshair {
-  // `drawing`: the chart's, to turn places into pixels; `read(x)` tells what the curves hold there.
+  // `drawing`: converts positions to pixels; `read(x)` returns the values of the curves at x.
   constructor(sheet, drawing, read) {
     Object.assign(this, { sheet, drawing, read });
     this.line = element('div', { class: 'cross', hidden: true });
@@ -22,7 +22,7 @@ export class Crosshair {
     this.dots = [];
   }
 
-  // At x of the axis; `height`: the pointer's pixel, if it is this chart that it is over.
+  // Moves to x on the axis; `height`: the pointer's pixel, if the pointer is over this chart.
   show(x, height) {
     this.hide();
     const { x: at, title, lines } = this.read(x);

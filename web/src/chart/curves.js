@@ -1,21 +1,21 @@
 // Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, dash, points: [[x,
 // y], ...], smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the
-// number of a run; `dash` the number of a metric, where there are several; `unit` of x is step, tokens or seconds. With
-// `smooth` the points themselves are behind it, pale.
+// index of a run; `dash` the index of a metric, if there are several; `unit` of x is step, tokens or seconds. With
+// `smooth`, the raw points are drawn pale below it.
 import { duration, short, stretchOf } from '../numbers.js';
 import { axis, base, colourOf } from './style.js';
 import { logAxis } from './ticks.js';
 
-export const runColours = 24; // that can be told apart, in style/frame.css
+export const runColours = 24; // distinguishable colors in style/frame.css
 const dashes = [undefined, [6, 3], [2, 3], [8, 3, 2, 3]];
 
-// Runs beyond the number of colours have the same ones, dashed.
+// Runs beyond the number of colors reuse them with dashes.
 export function runLook(c, number, dash = 0) {
   const colour = c.runs[number % runColours] ?? colourOf(c, number);
   return { colour, dash: dashes[(dash + Math.floor(number / runColours)) % dashes.length] };
 }
 
-// The same for the style sheet, which knows light and dark by itself.
+// The same as CSS, which adapts to light and dark mode.
 export const runColour = (number) => `var(--r${(number % runColours) + 1})`;
 
 const shown = (spec, points) =>
@@ -83,7 +83,7 @@ function lineSeries(c, spec, one) {
 
 const spread = (points, which) => points.map((point) => point[which]);
 
-// A logarithmic axis has ticks between the powers of ten.
+// A logarithmic axis also has ticks between the powers of ten.
 function scaled(c, part, points, which, more) {
   if (!part.log) return more;
   const { min, max, ticks } = logAxis(spread(points, which), part);
@@ -100,7 +100,7 @@ function scaled(c, part, points, which, more) {
 export function curves(c, spec) {
   const option = base(c);
   option.legend.show = false; // the list of runs is the legend
-  option.tooltip.show = false; // the crosshair tells more
+  option.tooltip.show = false; // the crosshair shows more
   option.grid = { ...option.grid, top: 14 };
   const text = xText(spec);
   const points = [
@@ -135,7 +135,7 @@ export function curves(c, spec) {
   return option;
 }
 
-// The value of a curve at x, between its points; nothing before its first and after its last.
+// Returns the value of a curve at x, interpolated; nothing outside of its range.
 function valueAt(points, x) {
   if (!points.length || x < points[0][0] || x > points.at(-1)[0]) return null;
   let [low, high] = [0, points.length - 1];
@@ -149,7 +149,7 @@ function valueAt(points, x) {
   return x1 > x0 ? y0 + ((y1 - y0) * (x - x0)) / (x1 - x0) : y0;
 }
 
-// Contents of a crosshair at x: {title, lines: [{colour, name, y, value}]}, the highest first.
+// Returns the contents of a crosshair at x: {title, lines: [{colour, name, y, value}]}, highest first.
 curves.crosshair = (c, spec, x) => {
   const at = spec.x.unit === 'seconds' ? x : Math.round(x);
   const lines = [

@@ -1,6 +1,6 @@
-// One value a dot, a line of the drawing a category: {x: {name, begin, end}, categories, legend,
-// series: [{name, role, points: [[category, value, low, high], ...]}]}; low and high, where given, are drawn as a bar.
-// With `legend` each series has a colour of its own; the role `chance` is what nothing would give.
+// One dot per value, one row per category: {x: {name, begin, end}, categories, legend, series: [{name, role, points:
+// [[category, value, low, high], ...]}]}; low and high, if given, are drawn as an error bar. With `legend` each series
+// has its own color; the role `chance` marks the expected value by chance.
 import { short } from '../numbers.js';
 import { axis, base, fitLegend } from './style.js';
 import { tip } from './tip.js';

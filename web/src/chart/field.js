@@ -1,6 +1,5 @@
-// A field of many cells: {x: {name, values}, y: {name, values}, rows: [a place of x: [value, ...]], unit, middle}. Below
-// `middle` (a fair share) a cell is the paler the less, above it the stronger the more. Painted as one picture: there may
-// be a hundred thousand cells.
+// A field of many cells: {x: {name, values}, y: {name, values}, rows: [per x: [value, ...]], unit, middle}. Color
+// diverges from `middle` (the uniform load). Drawn as one image, since there may be a hundred thousand cells.
 import { element } from '../dom.js';
 import { short } from '../numbers.js';
 import { axis, base } from './style.js';
@@ -9,7 +8,7 @@ const parts = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
 
 const highest = (spec) => Math.max(...spec.rows.map((row) => Math.max(...row)), spec.middle * 2);
 
-// As wide and high as it is drawn, so that no cell is stretched.
+// Rendered at its display size, so that cells are not distorted.
 function picture(c, spec, across, down) {
   const [width, height] = [spec.x.values.length, spec.y.values.length];
   const canvas = element('canvas', { width, height });

@@ -1,6 +1,6 @@
-// A field of cells: {x: {name, categories}, y: {name, categories}, cells: [[x, y, value], ...], tips: [text, ...],
-// scale}. `scale`: {kind: 'shade', low, high}, {kind: 'both', most} (above and below zero) or {kind: 'number'} (a
-// colour of its own for each whole number). `picked`: [x, y] has a frame.
+// Heat map: {x: {name, categories}, y: {name, categories}, cells: [[x, y, value], ...], tips: [text, ...], scale}.
+// `scale`: {kind: 'shade', low, high}, {kind: 'both', most} (diverging from zero) or {kind: 'number'} (one color per
+// integer). `picked`: [x, y] is framed.
 import { axis, base, colourOf, mix } from './style.js';
 import { short } from '../numbers.js';
 import { tip } from './tip.js';

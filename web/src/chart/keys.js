@@ -1,8 +1,8 @@
-// A map of keys: {experts: [number, ...], share: [of the choices, ...],
-//   frames: {steps, x, y, places: [a step: [[x, y], a key], ...]},       principal components: the keys' way, one frame
-//   tsne: {places: [[x, y], ...], note},                                 where the program worked one out
-//   neighbours: {of: [[place, ...], ...], away: [[distance, ...], ...]}} each key's nearest, itself first: what UMAP
-// needs. Neighbours are exact, so nothing of the keys themselves has to be in the page.
+// A map of keys: {experts: [number, ...], share: [fraction of assignments, ...],
+//   frames: {steps, x, y, places: [per step: [[x, y] per key]]},         paths of the keys, in one PCA frame
+//   tsne: {places: [[x, y], ...], note},                                 only if the program computed one
+//   neighbours: {of: [[place, ...], ...], away: [[distance, ...], ...]}} nearest neighbors, for UMAP
+// Neighbors are exact, so the page does not need the keys themselves.
 import { UMAP } from 'umap-js';
 import { button, choice, element } from '../dom.js';
 import { percent, randomFrom } from '../numbers.js';
@@ -17,7 +17,7 @@ export function umapPlaces({ of, away }) {
     of.map((one) => [...one]),
     away.map((one) => [...one]),
   );
-  return umap.fit(of.map(() => [])); // with neighbours given the points themselves are only counted
+  return umap.fit(of.map(() => [])); // with given neighbors, only the number of points matters
 }
 
 function bounds(places, which) {
@@ -36,7 +36,7 @@ const names = { pca: 'PCA', tsne: 't-SNE', umap: 'UMAP' };
 
 const noUnits = 'Places have no unit: keys that are neighbours lie together; distances between groups mean little.';
 
-// What is drawn now: which places, how far back the ways go.
+// What is displayed: positions, and the length of the paths.
 function view(spec, state) {
   if (state.method === 'pca') {
     const { steps, x, y, places } = spec.frames;
@@ -138,7 +138,7 @@ keys.rows = (spec, state) => {
   ];
 };
 
-// The map that was looked at stays, and so does the step, unless it was the last: then it goes on with the new ones.
+// Keeps the selected map, and the step unless it was the last one; then it follows new steps.
 keys.start = (spec, before) => {
   const last = spec.frames.steps.length - 1;
   if (before) clearInterval(before.playing);
@@ -151,7 +151,7 @@ keys.start = (spec, before) => {
   };
 };
 
-// Which map, and at which saved step.
+// Selects the map and the saved step.
 keys.controls = (spec, state, redraw) => {
   const methods = ['pca', ...(spec.tsne ? ['tsne'] : []), ...(spec.neighbours ? ['umap'] : [])];
   const note = element('p', { class: 'now', 'aria-live': 'polite' });

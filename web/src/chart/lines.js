@@ -1,5 +1,5 @@
-// Curves: {x: {name}, y: {name, log, end}, series: [{name, role, points: [[x, y], ...], shade}]}.
-// `role` says what a series is and so how it looks; `shade` (0 to 1) places a layer between the first and the last.
+// Curves: {x: {name}, y: {name, log, end}, series: [{name, role, points: [[x, y], ...], shade}]}. `role` determines the
+// appearance of a series; `shade` (0 to 1) places a layer between the first and the last.
 import { short, stretchOf } from '../numbers.js';
 import { axis, base, fitLegend, mix } from './style.js';
 import { logAxis } from './ticks.js';
@@ -37,7 +37,7 @@ function look(c, series, place) {
   }
 }
 
-// All seeds but the first have one entry in the legend; the tooltip tells them apart.
+// Further seeds share one legend entry; the tooltip distinguishes them.
 const legendName = (series) => (series.role === 'seed' ? 'other seeds' : series.name);
 
 function line(c, spec, series, place) {

@@ -1,6 +1,6 @@
-// Parallel coordinates, a line per run: {axes: [{name, log, categories}], lines: [{name, values: [...]}], result}. A
-// value is a number, or a place in `categories`. The last axis is the result, from whose values the lines have their
-// shade: the lowest are the strongest.
+// Parallel coordinates, one line per run: {axes: [{name, log, categories}], lines: [{name, values: [...]}], result}. A
+// value is a number, or an index in `categories`. The last axis is the result, which determines the shade of the lines:
+// the lowest are the strongest.
 import { short } from '../numbers.js';
 import { base, mix } from './style.js';
 import { logAxis } from './ticks.js';
@@ -12,7 +12,7 @@ export function parallel(c, spec) {
   const option = base(c);
   option.legend.show = false;
   const results = spec.lines.map(({ values }) => values.at(-1));
-  // By rank, so that one run far from the others does not make those look alike.
+  // Shades by rank, so that one outlier does not make the other runs look alike.
   const order = [...new Set(results)].sort((a, b) => b - a);
   const share = (value) => (order.length > 1 ? order.indexOf(value) / (order.length - 1) : 1);
   option.parallel = { left: 40, right: 60, top: 42, bottom: 18, parallelAxisDefault: { nameLocation: 'start' } };

@@ -1,5 +1,5 @@
-// A setting against a result, one dot per run: {x: {name, log, categories}, y: {name}, dots: [{name, colour, x, y}]}.
-// With `categories` x is a place in that list.
+// Scatter plot of a setting and a result, one dot per run: {x: {name, log, categories}, y: {name}, dots: [{name,
+// colour, x, y}]}. With `categories`, x is an index in that list.
 import { short } from '../numbers.js';
 import { runLook } from './curves.js';
 import { axis, base } from './style.js';

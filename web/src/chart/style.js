@@ -1,4 +1,4 @@
-// Colours from the page's style sheet, and what every chart shares.
+// Colors of the page's style sheet, and settings shared by all charts.
 export function colours() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(name).trim();
@@ -23,7 +23,7 @@ export function mix(from, to, share) {
   return `rgb(${a.map((value, i) => Math.round(value + (b[i] - value) * share)).join(',')})`;
 }
 
-// A colour of its own for each of any number of things: neighbouring numbers get hues far apart.
+// Returns a distinct color for each of any number of items: neighboring indices get distant hues.
 export const colourOf = (c, number) => `hsl(${Math.round((number * 137.508) % 360)},${c.dark ? '50%,62%' : '58%,46%'})`;
 
 export function axis(c, name, more = {}) {
@@ -64,7 +64,7 @@ export function base(c) {
   };
 }
 
-// A few names are all shown, on two lines where they need them; many are paged through.
+// A few names are all shown, on two lines if necessary; many are paged.
 export function fitLegend(option, names) {
   option.legend.data = names;
   if (names.length > 6) return;

@@ -1,11 +1,11 @@
-// Ticks of a logarithmic axis, also between powers of ten: [value, ...] from low to high, at most eight of them.
+// Returns ticks of a logarithmic axis, also between powers of ten: [value, ...] from low to high, at most eight.
 const steps = [
   [1, 2, 3, 4, 5, 6, 7, 8, 9],
   [1, 2, 5],
   [1, 3],
 ];
 
-// Within less than a factor of three, powers of ten are too far apart: round numbers at even distances instead.
+// Within less than a factor of three, powers of ten are too far apart: uses round numbers at equal distances instead.
 function even(low, high) {
   const unit = 10 ** Math.floor(Math.log10((high - low) / 5));
   const step = [1, 2, 5, 10].map((one) => one * unit).find((one) => (high - low) / one <= 7);
@@ -31,7 +31,7 @@ export function logTicks(low, high) {
   return powers.filter((value) => value >= low && value <= high);
 }
 
-// Ends and ticks of a logarithmic axis for these values.
+// Returns ends and ticks of a logarithmic axis for these values.
 export function logAxis(values, ends = {}) {
   const above = values.filter((value) => value > 0);
   if (!above.length) return {};

@@ -1,4 +1,4 @@
-// What is shown beside the pointer: lines of text, as elements, so that no name can become markup.
+// Tooltip: lines of text next to the pointer, built as elements, so that no name is interpreted as markup.
 import { element } from '../dom.js';
 
 // Each line is a text, or {colour, name, value}.

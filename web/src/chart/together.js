@@ -1,5 +1,5 @@
-// Which experts are chosen together: {sets: [{experts: [number, ...], share}, ...]}. Experts stand on a circle; the
-// thicker the line between two, the more positions chose both.
+// Experts chosen together: {sets: [{experts: [number, ...], share}, ...]}. Experts are arranged in a circle; the
+// thickness of a line shows the fraction of positions that chose both.
 import { percent } from '../numbers.js';
 import { base, colourOf } from './style.js';
 import { tip } from './tip.js';

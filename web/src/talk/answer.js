@@ -1,8 +1,8 @@
-// An answer as it is written. When it is complete and experts or sources were asked for, each of its tokens is a button
+// An answer while it is generated. When it is complete and experts or sources were requested, each token is a button
 // that shows them.
 import { button, element } from '../dom.js';
 
-// The text of each token. A character may be spread over several tokens: the last of them shows it.
+// Returns the text of each token. A character may span several tokens: it is shown with the last of them.
 function texts(entries, blanks) {
   const decoder = new TextDecoder();
   return entries.map(({ bytes }) => (blanks ? '' : ' ') + decoder.decode(new Uint8Array(bytes), { stream: blanks }));
@@ -81,7 +81,7 @@ export class Answer {
     );
     this.content = '';
     this.tokens = [];
-    this.experts = new Map(); // by the token's place in the whole text
+    this.experts = new Map(); // indexed by the token's position in the whole text
     this.sources = new Map();
   }
 
@@ -106,7 +106,7 @@ export class Answer {
     if (this.usage && this.tokens.length > 0 && (this.experts.size > 0 || this.sources.size > 0)) this.make();
   }
 
-  // Tokens become buttons. One of them is in the order of the Tab key; arrow keys lead to the others.
+  // Turns tokens into buttons. One of them is in the Tab order; arrow keys move between them.
   make() {
     const first = this.usage.prompt_tokens;
     this.buttons = texts(this.tokens, this.model.some.tokens_hold_blanks).map((text, i) =>

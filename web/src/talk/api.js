@@ -1,4 +1,4 @@
-// The server's interface, as its page uses it. The key, if one is needed, is kept for this tab only.
+// Client of the server's interface, for its page. The key, if required, is kept for this tab only.
 const place = 'some-api-key';
 
 export const key = {
@@ -14,7 +14,7 @@ async function checked(answer) {
   try {
     words = (await answer.json()).error?.message ?? words;
   } catch {
-    // not JSON: the status has to do
+    // not JSON: report the status instead
   }
   throw Object.assign(new Error(words), { status: answer.status });
 }

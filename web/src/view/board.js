@@ -1,5 +1,5 @@
-// The board: runs as they train, compared with each other and from inside. Data: {read_only}. Everything else comes
-// from the server (board/server.js); what is shown is kept in the address (board/place.js).
+// The board: runs during training, compared with each other and from inside. Data: {read_only}. Everything else comes
+// from the server (board/server.js); the state of the view is kept in the address (board/place.js).
 import { Ask } from '../board/ask.js';
 import { Compare } from '../board/compare.js';
 import { Inside } from '../board/inside.js';
@@ -11,10 +11,10 @@ import { ask, follow } from '../board/server.js';
 import { runColour, runColours } from '../chart/curves.js';
 import { choice, element } from '../dom.js';
 
-const mostAtFirst = 50; // runs, where the address does not say which
-const mostSettings = 500; // runs whose settings are asked for
+const mostAtFirst = 50; // default number of displayed runs
+const mostSettings = 500; // runs whose settings are being requested
 
-// A number of a text, always the same (FNV-1a).
+// Returns a deterministic hash of a text (FNV-1a).
 function hash(text) {
   let value = 0x811c9dc5;
   for (const one of text) value = Math.imul(value ^ one.codePointAt(0), 0x01000193) >>> 0;
@@ -24,9 +24,9 @@ function hash(text) {
 class Board {
   constructor(node, data) {
     this.data = data;
-    this.runs = new Map(); // by id, in the order of their places
-    this.colours = new Map(); // by id: the number of a run's colour
-    this.settings = new Map(); // by id: {setting: value}, of those in which the runs differ
+    this.runs = new Map(); // by id, sorted by place
+    this.colours = new Map(); // by id: index of the run's color
+    this.settings = new Map(); // by id: {setting: value} of the settings that differ
     this.names = [];
     this.place = new Place(() => this.show());
     this.trouble = element('p', { class: 'note', role: 'alert', hidden: true });
@@ -66,7 +66,7 @@ class Board {
     });
   }
 
-  // Shows an error of a request on the page.
+  // Shows a failed request on the page.
   guard(promise) {
     promise.catch((error) => {
       if (error.name !== 'AbortError') this.tell(error.message);
@@ -88,7 +88,7 @@ class Board {
     this.guard(this.readSettings());
   }
 
-  // Settings in which the runs differ, for the filter, the table and the charts of settings.
+  // Returns the settings in which the runs differ, for the filter, the table and the charts of settings.
   async readSettings() {
     const ids = [...this.runs.keys()].slice(0, mostSettings);
     if (!ids.length) return;
@@ -113,13 +113,13 @@ class Board {
     return [...names.filter((key) => key !== 'seed'), ...names.filter((key) => key === 'seed')];
   }
 
-  // The last part of a setting's name, where no other setting has the same.
+  // Returns the last part of a setting's name if it is unambiguous.
   shortName(key) {
     const last = key.split('.').at(-1);
     return this.names.filter((one) => one.split('.').at(-1) === last).length > 1 ? key : last;
   }
 
-  // The runs that are shown: those the address names, or the first ones.
+  // Returns the displayed runs: those named in the address, or the first ones.
   chosen() {
     const named = this.place.get('runs');
     if (named === 'none') return [];
@@ -134,8 +134,8 @@ class Board {
     this.show();
   }
 
-  // The number of a run's colour. It follows from the run's name, whichever runs are shown; where another run has that
-  // colour already, the next free one.
+  // Returns the index of a run's color. It is derived from the run's name, whichever runs are displayed; if another run
+  // already has it, the next free one.
   colour(id) {
     if (this.colours.has(id)) return this.colours.get(id);
     const run = this.runs.get(id);
@@ -170,7 +170,7 @@ class Board {
     for (const [name, panel] of Object.entries(this.panels)) panel.hidden = name !== now;
     this.list.draw();
     this.views[now].show();
-    // What was out of sight did not hear of another width or other colours.
+    // Charts outside of the view are not notified of a new width or new colors.
     if (this.shown && this.shown !== now) {
       this.views[now].resize();
       this.views[now].draw();

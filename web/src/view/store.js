@@ -1,7 +1,7 @@
-// The store of a memory while it reads: its slots as dots by their keys, moment by moment. Data: {frames: [{tokens,
-// births, hits, lost, taken, dots: [[slot, x, y, count, state], ...]}], slots: [{slot, met, text, offset, before, token,
-// after}], of}; since the frame before, in state 1: nothing happened to the slot, 2: a token merged into it, 3: it was
-// born, 4: it came with another memory, or one of that memory's slots merged into it.
+// The store of a memory during reading: its slots as dots by their keys, frame by frame. Data: {frames: [{tokens,
+// births, hits, lost, taken, dots: [[slot, x, y, count, state], ...]}], slots: [{slot, met, text, offset, before,
+// token, after}], of}. State of a slot since the previous frame: 1 = unchanged, 2 = a token was merged into it, 3 =
+// inserted, 4 = came from another memory, or one of that memory's slots was merged into it.
 import { button, element } from '../dom.js';
 import { colours } from '../chart/style.js';
 

@@ -1,4 +1,4 @@
-// The page of `some serve`: a chat with one of its models. Data: {needs_key}. The rest comes from the server
+// The page of `some serve`: a chat with one of its models. Data: {needs_key}. Everything else comes from the server
 // (talk/api.js).
 import { button, element } from '../dom.js';
 import { Answer } from '../talk/answer.js';
@@ -143,7 +143,7 @@ class Talk {
     return this.models.get(this.model.value);
   }
 
-  // Only what the model has can be chosen.
+  // Offers only what the model supports.
   fit() {
     const { some } = this.current() ?? {};
     if (!some) return;

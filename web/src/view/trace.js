@@ -1,5 +1,5 @@
-// Which experts each token of a text chose. Pick a token, an expert or a set and see where else it fires.
-// The data are what `some trace --json` prints.
+// The experts chosen by each token of a text. Selecting a token, an expert or a set shows where else it fires. The data
+// are the output of `some trace --json`.
 import { Chart } from '../chart/chart.js';
 import { button, choice, element } from '../dom.js';
 
@@ -29,7 +29,7 @@ const table = (head, rows) =>
   element('div', { class: 'table' }, element('table', {}, head, element('tbody', {}, rows)));
 
 class Trace {
-  // `of`: what tells it from another trace in the same page.
+  // `of`: distinguishes this trace from another one on the page.
   constructor(place, data, of = '') {
     this.data = data;
     this.of = of;
@@ -161,7 +161,7 @@ class Trace {
     this.choose('token', cell % tokens.length);
   }
 
-  // Another layer; an expert or set belongs to its own, a token to all.
+  // Switches the layer; a selected expert or set belongs to its layer, a token to all layers.
   show(layer) {
     this.layer = layer;
     if (this.pick && this.pick.kind !== 'token') this.pick = null;
@@ -179,8 +179,8 @@ class Trace {
     return !!this.pick && this.pick.kind === kind && this.pick.value === value;
   }
 
-  // How strongly a token is coloured: by the gate of the expert picked, the whole set, or the gates shared with the
-  // token picked; or by how little the model expected it.
+  // Returns the strength of a token's color: the gate of the selected expert, the whole set, or the gates shared with
+  // the selected token; otherwise the token's surprise.
   strength(t) {
     if (this.shading === 'surprise') {
       const { loss: surprise } = this.data.tokens[t];
@@ -198,7 +198,7 @@ class Trace {
     );
   }
 
-  // An expert of another layer is shown in its own.
+  // An expert of another layer is shown in its own layer.
   expertButton(expert, layer = this.layer) {
     return button(
       String(expert),
@@ -297,7 +297,7 @@ class Trace {
     );
   }
 
-  // Where the memory has a token from: the words around it in the texts it has read.
+  // Shows the memory's sources of a token: the words around it in the texts that were read.
   passages({ memory }) {
     if (!memory) return [];
     const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
@@ -365,7 +365,7 @@ class Trace {
     });
     this.drawList();
     this.drawSeen();
-    // What was pressed may have been made anew: the keyboard goes on from there.
+    // The focused element may have been replaced: restores the keyboard focus.
     if (key) this.place.querySelector(`[data-key="${key}"]`)?.focus();
     this.chart.spec.picked = this.pick?.kind === 'token' ? [this.pick.value, this.layer] : undefined;
     this.chart.draw();

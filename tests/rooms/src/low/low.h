@@ -1,3 +1,3 @@
-// tests/rooms: what scripts/check-rooms must refuse.
+// tests/rooms: includes that scripts/check-rooms must reject.
 #pragma once
 #include "high/high.h"
