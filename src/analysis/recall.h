@@ -1,5 +1,5 @@
-// Recall of a partitioned memory (IVF) that searches only some partitions (spec 8, parts). Reads the same text several
-// times with a store that does not learn, each time with a different nprobe, and compares with exact search.
+// Recall of a partitioned memory (IVF) that searches only some partitions (spec 8, "Partitions"). Reads the same text
+// several times with a store that does not learn, each time with a different nprobe, and compares with exact search.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -6,7 +6,7 @@
 namespace some {
 namespace {
 
-// Lists every error code by topic, as docs/errors.md does.
+// Lists every error code by topic; scripts/docs turns this list into a page.
 std::string help_of_errors() {
   std::size_t width = 0;
   for (const CodeMeaning& one : error_codes()) width = std::max(width, one.name.size());

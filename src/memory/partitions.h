@@ -1,9 +1,9 @@
-// Partitions of a large store (IVF cells; spec 8, parts). A partition is a contiguous range of slots with a centroid:
-// the sum of the queries that were inserted or matched in it. A query searches the partitions with the nearest
-// centroids (nprobe) and is inserted into one of them, so that later queries search where it is. The first partition is
-// active from the start. A full partition is split into itself and the next inactive one, as long as there is one.
-// Keys, centroids and the choice of partitions are on the device. Splitting is rare and runs on the host, with the same
-// code for both devices.
+// Partitions of a large store (IVF cells; spec 8, "Partitions"). A partition is a contiguous range of slots with a
+// centroid: the sum of the queries that were inserted or matched in it. A query searches the partitions with the
+// nearest centroids (nprobe) and is inserted into one of them, so that later queries search where it is. The first
+// partition is active from the start. A full partition is split into itself and the next inactive one, as long as there
+// is one. Keys, centroids and the choice of partitions are on the device. Splitting is rare and runs on the host, with
+// the same code for both devices.
 #pragma once
 
 #include <cstdint>

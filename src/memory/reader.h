@@ -54,8 +54,8 @@ class MemoryReader {
   // together. Each holds the whole memory, bit-identical to that of a single rank; if one rank stops, all stop.
   std::int64_t read(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const PassObserver& observe);
 
-  // Reads the same text and inserts each position into its assigned slot of another store (spec 8, settling). `observe`
-  // is called with the number of tokens processed; returns false if it stopped the pass.
+  // Reads the same text and inserts each position into its assigned slot of another store (spec 8, "Refinement").
+  // `observe` is called with the number of tokens processed; returns false if it stopped the pass.
   bool reassign(std::span<const std::int32_t> tokens, const ReadSpan& span_read, Store& store,
                 const std::function<bool(std::int64_t)>& observe);
 
@@ -97,8 +97,9 @@ std::int64_t learn_text(Model& model, Memory& memory, const std::string& name, s
 std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::span<const std::int32_t> tokens,
                         std::int64_t end, const PassObserver& observe);
 
-// Runs one pass of k-means refinement (spec 8, settling): everything the memory has read is read again, and each slot
-// is rebuilt from the positions assigned to it. Returns false if `observe` stopped it; the memory is then unchanged.
+// Runs one pass of k-means refinement (spec 8, "Refinement"): everything the memory has read is read again, and each
+// slot is rebuilt from the positions assigned to it. Returns false if `observe` stopped it; the memory is then
+// unchanged.
 bool refine(Model& model, Memory& memory, const std::function<bool(std::int64_t done, std::int64_t of)>& observe);
 // Returns the number of refinement passes since the last text was read.
 std::int64_t refinement_passes(const Memory& memory);

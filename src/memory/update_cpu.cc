@@ -80,7 +80,7 @@ std::vector<std::int32_t> merge_targets(Context& ctx, const Store& store, const 
   return heirs;
 }
 
-// spec 8, learning, item 5: merges the content of evicted slots (-1: none) into their nearest neighbors.
+// spec 8, "Learning", item 5: merges the content of evicted slots (-1: none) into their nearest neighbors.
 template <typename T>
 void merge_evicted(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way,
                    Store& store) {
@@ -137,9 +137,9 @@ std::vector<std::int32_t> least_used_slots(const Store& store, std::size_t misse
   return order;
 }
 
-// The same if each miss searches its own partitions (spec 8, parts): it takes the least used slot of those partitions
-// that no earlier miss has taken. Ties go to the lower slot, but between empty slots to the nearer partition. -1: none
-// left.
+// The same if each miss searches its own partitions (spec 8, "Partitions"): it takes the least used slot of those
+// partitions that no earlier miss has taken. Ties go to the lower slot, but between empty slots to the nearer
+// partition. -1: none left.
 template <typename T>
 std::vector<std::int32_t> least_used_slots(Context& ctx, const Store& store, const MemorySettings& settings,
                                            const T* queries, std::int64_t positions,
@@ -233,7 +233,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   std::int32_t* assignment = assignments.data<std::int32_t>();
 
   const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
-  for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, learning, item 1
+  for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, "Learning", item 1
 
   std::vector<std::int64_t> misses;
   std::vector<std::pair<std::int32_t, std::int64_t>> found_in;  // slot, position

@@ -146,17 +146,12 @@ TEST(Cli, AnErrorIsJsonWhereJsonIsAskedFor) {
 
 TEST(Cli, EveryCodeIsListed) {
   const std::string help = run_command("/", {"help", "errors"}).out;
-  const std::string document = read_file(std::string(SOME_SOURCE_DIR) + "/docs/errors.md");
-  std::size_t in_help = 0, in_document = 0;
+  std::size_t in_help = 0;
   for (const CodeMeaning& one : error_codes()) {
     in_help = help.find(fmt::format("\n  {} ", one.name), in_help);
     ASSERT_NE(in_help, std::string::npos) << one.name;
-    in_document = document.find(fmt::format("\n| `{}` | {} |\n", one.name, one.meaning), in_document);
-    ASSERT_NE(in_document, std::string::npos) << one.name << ": not in docs/errors.md, or not in its place";
+    EXPECT_NE(help.find(one.meaning, in_help), std::string::npos) << one.name;
   }
-  std::size_t listed = 0;
-  for (std::size_t at = 0; (at = document.find("\n| `", at)) != std::string::npos; ++at) ++listed;
-  EXPECT_EQ(listed, error_codes().size()) << "docs/errors.md lists a code that there is not";
 }
 
 TEST(Cli, ATextWithoutAPredictionLeavesNothingBehind) {

@@ -6,9 +6,9 @@
 namespace some::cuda {
 namespace {
 
-// Decays usage (spec 8, learning, item 1) for the slots of one block that were not matched; the blocks of matched slots
-// do it themselves. Also writes slot numbers for the sort, and marks empty slots in `closed`, unless null: nothing is
-// merged into them.
+// Decays usage (spec 8, "Learning", item 1) for the slots of one block that were not matched; the blocks of matched
+// slots do it themselves. Also writes slot numbers for the sort, and marks empty slots in `closed`, unless null:
+// nothing is merged into them.
 __device__ void decay(const Lesson& lesson, std::int64_t first, std::int64_t count, std::int32_t* numbers,
                       bool* closed) {
   __shared__ bool hit[threads];
@@ -217,7 +217,7 @@ void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, 
   const std::int64_t positions = queries.dim(0);
   if (positions == 0) return;
   if (positions > max_window)
-    failed(Code::size_unsupported, "a lesson has {} positions; {} is the most", positions, max_window);
+    failed(Code::size_unsupported, "an update has {} positions, more than the maximum of {}", positions, max_window);
   ArenaScope scope(*ctx.arena);
   const Lesson lesson{floats(queries),
                       reinterpret_cast<const unsigned long long*>(longs(found.near)),
