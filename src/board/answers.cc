@@ -9,6 +9,7 @@
 #include <set>
 
 #include "board/inside.h"
+#include "board/samples.h"
 #include "board/slots.h"
 #include "core/error.h"
 #include "plot/escape_html.h"
@@ -171,10 +172,15 @@ std::vector<std::shared_ptr<RunLog>> requested_runs(const Watch& watch, const Re
 
 const std::vector<Question>& questions() {
   static const std::vector<Question> all = {
-      {"/api/runs", true, false, all_runs},      {"/api/points", false, false, points},
-      {"/api/settings", false, false, settings}, {"/api/layers", false, false, layer_curves},
-      {"/api/load", false, false, expert_load},  {"/api/together", false, false, chosen_together},
-      {"/api/keys", false, true, map_of_keys},   {"/api/memory", false, true, slots_of_memory},
+      {"/api/runs", true, false, all_runs},
+      {"/api/points", false, false, points},
+      {"/api/settings", false, false, settings},
+      {"/api/layers", false, false, layer_curves},
+      {"/api/load", false, false, expert_load},
+      {"/api/together", false, false, chosen_together},
+      {"/api/keys", false, true, map_of_keys},
+      {"/api/memory", false, true, slots_of_memory},
+      {"/api/samples", false, true, generated_samples},
   };
   return all;
 }

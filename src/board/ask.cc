@@ -170,12 +170,30 @@ Memory* GenerationService::memory_of(Opened& opened, const RunLog& run) {
 }
 
 void GenerationService::answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream) {
-  send(*stream, {{"kind", "waiting"}});
   const auto question = std::make_shared<Asked>(std::move(asked));
-  const bool taken = worker_.add([this, run, question, stream] {
+  queue(stream, [this, run, question](Stream& to) { write(*run, *question, to); });
+}
+
+void GenerationService::experiment(std::vector<std::shared_ptr<RunLog>> runs, const std::shared_ptr<Stream>& stream,
+                                   Experiment experiment) {
+  queue(stream, [this, runs = std::move(runs), experiment = std::move(experiment)](Stream& to) {
+    std::vector<OpenedRun*> opened;
+    for (const auto& run : runs) opened.push_back(&open(*run).run);  // as many stay open as an experiment may have
+    const Talk talk{[&](const nlohmann::json& line) { send(to, line); },
+                    [&] { return !to.is_open() || worker_.stopping(); }};
+    talk.send({{"kind", "progress"}, {"done", 0}, {"total", 0}});
+    const nlohmann::json report = experiment(opened, talk);
+    if (to.is_open()) talk.send({{"kind", "end"}, {"step", opened[0]->step}, {"report", report}});
+  });
+}
+
+void GenerationService::queue(const std::shared_ptr<Stream>& stream, std::function<void(Stream&)> task) {
+  if (!stream) return;
+  send(*stream, {{"kind", "waiting"}});
+  const bool taken = worker_.add([task = std::move(task), stream] {
     if (!stream->is_open()) return;
     try {
-      write(*run, *question, *stream);
+      task(*stream);
     } catch (const Error& error) {
       send(*stream, {{"kind", "error"}, {"error", json_of(error)}});
     } catch (const std::exception& error) {

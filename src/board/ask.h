@@ -2,10 +2,12 @@
 // by a trace.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "board/run_log.h"
 #include "http/http.h"
@@ -38,6 +40,15 @@ class GenerationService {
   std::size_t waiting() const { return worker_.waiting(); }
   // Streams the answer as JSON lines: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
   void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);
+  // What an experiment sends while it runs, and whether it should stop: its reader disconnected, or the board closes.
+  struct Talk {
+    std::function<void(const nlohmann::json& line)> send;
+    std::function<bool()> stopped;
+  };
+  // Opens the models of these runs (one or two) when their turn comes and streams {"kind": "end", "report"}.
+  using Experiment = std::function<nlohmann::json(const std::vector<OpenedRun*>& opened, const Talk& talk)>;
+  void experiment(std::vector<std::shared_ptr<RunLog>> runs, const std::shared_ptr<Stream>& stream,
+                  Experiment experiment);
 
  private:
   struct Opened {
@@ -51,6 +62,7 @@ class GenerationService {
   Opened& open(const RunLog& run);
   Memory* memory_of(Opened& opened, const RunLog& run);
   void write(const RunLog& run, Asked& asked, Stream& stream);
+  void queue(const std::shared_ptr<Stream>& stream, std::function<void(Stream&)> task);
   DeviceChoice device_;
   int threads_;
   std::list<Opened> opened_;  // most recently used first; used only by the worker's thread

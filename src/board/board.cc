@@ -13,6 +13,8 @@
 
 #include "board/answers.h"
 #include "board/ask.h"
+#include "board/causal.h"
+#include "board/changes.h"
 #include "board/page.h"
 #include "core/error.h"
 #include "core/files/files.h"
@@ -87,7 +89,8 @@ class Made {
 class Board::BoardImpl {
  public:
   BoardImpl(BoardSettings settings, const Log& log) : settings_(prepared(std::move(settings))), log_(log) {
-    page_ = shared_text(board_page(settings_.watch.folders, settings_.read_only));
+    if (!settings_.read_only && is_loopback(settings_.server.host)) key_ = random_token();
+    page_ = shared_text(board_page(settings_.watch.folders, settings_.read_only, !key_.empty()));
     page_tag_ = fmt::format("\"{}\"", hex(hash_bytes(page_->data(), page_->size())));
     watch_.emplace(
         settings_.watch, [this](const nlohmann::json& news) { tell(news); }, [this] { keep_alive(); });
@@ -105,6 +108,7 @@ class Board::BoardImpl {
   const Server& server() const { return *server_; }
   const Watch& watch() const { return *watch_; }
   const BoardSettings& settings() const { return settings_; }
+  const std::string& key() const { return key_; }
   std::size_t viewers() const {
     const std::lock_guard lock(streams_mutex_);
     return streams_.size();
@@ -144,24 +148,45 @@ class Board::BoardImpl {
 
   void serve(const Request& request, const Answer& answer) {
     try {
-      if (request.method == Method::post) return ask(request, answer);
+      if (request.method == Method::post)
+        return request.path == "/api/ask" ? ask(request, answer) : act(request, answer);
       if (request.path == "/") return answer.respond(page());
       if (request.path == "/events") return follow(answer);
       for (const Question& question : questions()) {
         if (request.path != question.path) continue;
         if (!question.slow) return answer.respond(made(question, request));
-        if (!slow_->add([this, &question, request, answer] { answer_later(question, request, answer); }))
-          answer.respond(refusal(Code::board_busy, "too much is being worked out already: try again soon", 503));
-        return;
+        return later(answer, [this, &question, request] { return made(question, request); });
       }
+      // Not cached: the folders of the trash may change by themselves.
+      if (request.path == "/api/trash") return later(answer, [this] { return json_response(trash(*watch_)); });
       answer.respond(refusal(Code::request_unknown, "not found", 404));
     } catch (const Error& error) {
       answer.respond(refusal(error));
     }
   }
 
+  // Changes of runs, and experiments, which read the texts of runs. Another site cannot know the key, and neither can
+  // other users of this machine, who can open the page as well.
+  void act(const Request& request, const Answer& answer) {
+    using Change = nlohmann::json (*)(const Watch&, const nlohmann::json&);
+    static const std::map<std::string, Change> changes = {
+        {"/api/labels", change_labels}, {"/api/delete", delete_run}, {"/api/restore", restore_run}};
+    const bool ablates = request.path == "/api/ablate", compares = request.path == "/api/routes";
+    const auto change = changes.find(request.path);
+    if (change == changes.end() && !ablates && !compares)
+      return answer.respond(refusal(Code::request_unknown, "not found", 404));
+    if (key_.empty())
+      return answer.respond(refusal(Code::request_forbidden, "this board permits no changes and no experiments", 403));
+    if (!equal_secrets(request.board_key, key_))
+      return answer.respond(refusal(Code::request_forbidden,
+                                    "this page may only look; open the whole address that 'some board' printed", 403));
+    if (ablates) return answer_ablate(*watch_, *asking_, request, answer);
+    if (compares) return answer_routes(*watch_, *asking_, request, answer);
+    const nlohmann::json body = parse_json(request.body, "request");
+    later(answer, [this, change = change->second, body] { return json_response(change(*watch_, body)); });
+  }
+
   void ask(const Request& request, const Answer& answer) {
-    if (request.path != "/api/ask") return answer.respond(refusal(Code::request_unknown, "not found", 404));
     if (!asking_)
       return answer.respond(refusal(Code::request_forbidden, "the board is read-only: prompts are disabled", 403));
     Asked asked = parse_generate_request(request.body);
@@ -172,14 +197,18 @@ class Board::BoardImpl {
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
   }
 
-  void answer_later(const Question& question, const Request& request, const Answer& answer) {
-    try {
-      answer.respond(made(question, request));
-    } catch (const Error& error) {
-      answer.respond(refusal(error));
-    } catch (const std::exception& error) {
-      answer.respond(refusal(Code::internal, error.what(), 500));
-    }
+  // Answers from a thread for slow work.
+  void later(const Answer& answer, std::function<Response()> make) {
+    const bool taken = slow_->add([answer, make = std::move(make)] {
+      try {
+        answer.respond(make());
+      } catch (const Error& error) {
+        answer.respond(refusal(error));
+      } catch (const std::exception& error) {
+        answer.respond(refusal(Code::internal, error.what(), 500));
+      }
+    });
+    if (!taken) answer.respond(refusal(Code::board_busy, "too much is being worked out already: try again soon", 503));
   }
 
   Response page() const {
@@ -218,6 +247,7 @@ class Board::BoardImpl {
   }
 
   BoardSettings settings_;
+  std::string key_;  // empty: no changes
   Log log_;
   SharedText page_;
   std::string page_tag_;
@@ -244,8 +274,10 @@ std::string Board::address(const std::string& run) const {
   if (host.find(':') != std::string::npos) host = "[" + host + "]";
   std::string out = fmt::format("http://{}:{}/", host, port());
   if (!server.token.empty()) out += "?token=" + server.token;
-  if (!run.empty()) out += "#runs=" + id_of(run);
-  return out;
+  std::string place;
+  if (!run.empty()) place = "runs=" + id_of(run);
+  if (const std::string& key = rooms_->key(); !key.empty()) place += (place.empty() ? "key=" : "&key=") + key;
+  return place.empty() ? out : out + "#" + place;
 }
 
 }  // namespace some

@@ -15,7 +15,7 @@ namespace some {
 struct BoardSettings {
   WatchSettings watch;
   ServerSettings server;
-  bool read_only = false;  // disables generation
+  bool read_only = false;  // disables generation, experiments and changes of runs
   DeviceChoice device;     // device for opened models
   int threads = 0;
 };
@@ -30,7 +30,8 @@ class Board {
   Board& operator=(const Board&) = delete;
 
   int port() const;
-  // Returns the URL to open in a browser. `run`: folder to show first.
+  // Returns the URL to open in a browser. `run`: folder to show first. If the board permits changes, the URL contains
+  // the key that they require, after the "#": browsers do not send that part to servers.
   std::string address(const std::string& run = "") const;
   std::size_t viewers() const;
   const Watch& watch() const;

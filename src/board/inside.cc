@@ -111,11 +111,11 @@ std::string expert_load(const Watch& watch, const Request& request) {
 std::string chosen_together(const Watch& watch, const Request& request) {
   const auto run = one_run(watch, request);
   const auto layer = static_cast<std::size_t>(layer_of(*run, request));
-  const std::vector<EvalPlace> all = run->evaluations();
+  const std::vector<LinePlace> all = run->evaluations();
   nlohmann::json steps = nlohmann::json::array(), sets = nlohmann::json::array();
-  for (const EvalPlace& one : all) steps.push_back(one.step);
+  for (const LinePlace& one : all) steps.push_back(one.step);
   const double wanted = number_of(request, "at", all.empty() ? 0 : static_cast<double>(all.back().step), 0, 1e15);
-  for (const EvalPlace& one : all) {
+  for (const LinePlace& one : all) {
     if (static_cast<double>(one.step) != wanted) continue;
     const nlohmann::json line = run->evaluation(one);
     if (!line.is_object() || !line.contains("layers") || !line["layers"].is_array()) continue;

@@ -8,6 +8,6 @@
 
 namespace some {
 
-std::string board_page(const std::vector<std::string>& folders, bool read_only);
+std::string board_page(const std::vector<std::string>& folders, bool read_only, bool changes);
 
 }  // namespace some

@@ -9,6 +9,7 @@
 #include "board/own_files.h"
 #include "core/error.h"
 #include "core/files/files.h"
+#include "core/files/folders.h"
 #include "core/files/json.h"
 #include "plot/escape_html.h"
 #include "recipe/recipe.h"
@@ -23,9 +24,24 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 constexpr std::size_t max_rows_told = 200;
+constexpr std::size_t max_samples_bytes = 4 << 20;  // of one evaluation
 constexpr double max_steps = 1e15;  // every integer up to here is exact as a double and fits a step counter
 
 std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
+std::string samples_file(const std::string& folder) { return folder + "/samples.jsonl"; }
+
+// Reads one line of a file; null if it is no longer there.
+nlohmann::json line_at(const std::string& path, const LinePlace& place) {
+  if (!is_file_not_link(path)) return nullptr;
+  try {
+    std::string line(place.length, '\0');
+    InputFile(path).read_at(place.offset, line.data(), line.size());
+    const auto parsed = parse_json_line(line);
+    return parsed ? *parsed : nlohmann::json();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
 
 // True for metrics of layers, which are sent on request only; top-level metrics are always sent.
 bool is_of_a_layer(const std::string& column) { return column.starts_with("layers."); }
@@ -78,7 +94,8 @@ RunLog::RunLog(std::string id, std::string folder, std::string place)
       place_(std::move(place)),
       metrics_(RunPaths{folder_}.metrics()),
       rates_(RunPaths{folder_}.rates()),
-      load_(RunPaths{folder_}.load()) {}
+      load_(RunPaths{folder_}.load()),
+      samples_(samples_file(folder_)) {}
 
 void RunLog::clear_metrics() {
   for (const char* name : {"train", "eval", "epoch"}) tables_[name] = {};
@@ -156,6 +173,17 @@ void RunLog::rates_line(std::string_view line) {
   std::vector<Matches> found = {{{}, "tokens_per_second", 0, 1, numbers.value_of("tokens_per_second")},
                                 {{}, "operations_per_second", 0, 1, operations}};
   if (rate > 0) found.push_back({{}, "share_of_peak", 0, 1, operations / rate});
+  // The use of the machine (runtime/machine_use.h), which not every line has.
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  const auto add = [&](const char* from, const char* to, double unit) {
+    if (const double value = numbers.value_of(from); std::isfinite(value))
+      found.push_back({{}, to, 0, 1, value / unit});
+  };
+  add("cpu_cores", "cpu_cores", 1);
+  add("memory_bytes", "memory_gib", gib);
+  add("gpu_utilization", "gpu_utilization", 1);
+  add("gpu_memory_bytes", "gpu_memory_gib", gib);
+  add("gpu_watts", "gpu_watts", 1);
   put(kept, found, step, unknown);
   seconds_.push_back(sitting_before_ + seconds);
 }
@@ -174,6 +202,16 @@ void RunLog::load_line(std::string_view line) {
   if (!std::isfinite(one.step) || one.layers.empty()) return;
   while (!loads_.empty() && loads_.back().step >= one.step) loads_.pop_back();
   loads_.push_back(std::move(one));
+}
+
+// A line of samples.jsonl has the texts of one evaluation; only its place is kept.
+void RunLog::samples_line(std::string_view line, std::uint64_t offset) {
+  Numbers numbers;
+  if (line.size() > max_samples_bytes || !walk_json(line, numbers)) return;
+  const double step = numbers.value_of("step");
+  if (!(step >= 0 && step <= max_steps)) return;
+  while (!sample_places_.empty() && static_cast<double>(sample_places_.back().step) >= step) sample_places_.pop_back();
+  sample_places_.push_back({static_cast<std::int64_t>(step), offset, line.size()});
 }
 
 void RunLog::read_settings() {
@@ -209,6 +247,28 @@ void RunLog::read_settings() {
   } catch (const Error& error) {
     trouble_ = error.what();
   }
+}
+
+void RunLog::read_labels() {
+  struct stat now {};
+  if (::lstat(labels_file(folder_).c_str(), &now) != 0 || !S_ISREG(now.st_mode)) now.st_mtim = {};
+  if (now.st_mtim.tv_sec == labels_time_.tv_sec && now.st_mtim.tv_nsec == labels_time_.tv_nsec) return;
+  labels_time_ = now.st_mtim;
+  version_ += 1;
+  try {
+    labels_ = now.st_mtim.tv_sec == 0 ? RunLabels{} : read_run_labels(folder_);
+  } catch (const Error&) {
+    labels_ = {};  // damaged: the folder's name is shown
+  }
+}
+
+void RunLog::set_labels(const RunLabels& labels) {
+  const std::lock_guard lock(mutex_);
+  if (!is_folder_not_link(folder_)) bad_input(Code::run_not_found, "the folder of this run is gone");
+  if (is_link(labels_file(folder_)))
+    bad_input(Code::request_forbidden, "labels.json of this run is a link, which is not followed; remove it");
+  write_run_labels(folder_, labels);
+  read_labels();
 }
 
 // Detects new key positions and memories by modification times: both are written by renaming, which changes the
@@ -282,6 +342,7 @@ bool RunLog::poll() {
     return false;
   polled_ = now;
   read_settings();
+  read_labels();
   bool changed = metrics_.poll(
       {[&](std::string_view line, std::uint64_t offset) { metrics_line(line, offset); }, [&] { clear_metrics(); }});
   changed |= rates_.poll({[&](std::string_view line, std::uint64_t) { rates_line(line); },
@@ -292,6 +353,8 @@ bool RunLog::poll() {
                             reset_ = true;
                           }});
   changed |= load_.poll({[&](std::string_view line, std::uint64_t) { load_line(line); }, [&] { loads_.clear(); }});
+  changed |= samples_.poll({[&](std::string_view line, std::uint64_t offset) { samples_line(line, offset); },
+                            [&] { sample_places_.clear(); }});
   if (changed) {
     version_ += 1;
     stirred_ = now;
@@ -361,12 +424,15 @@ nlohmann::json RunLog::summary() const {
   double step = 0;
   for (const auto& [name, kept] : tables_) {
     for (const auto& [column, numbers] : kept.table.columns()) {
-      if (!is_of_a_layer(column)) metrics.push_back(name + "." + column);
+      // One epoch is a point, not a curve.
+      if (!is_of_a_layer(column) && (name != "epoch" || kept.table.rows() > 1)) metrics.push_back(name + "." + column);
     }
     if (kept.table.rows() > 0) step = std::max(step, kept.table.step(kept.table.rows() - 1));
   }
+  const std::string folder_name = slash == std::string::npos ? place_ : place_.substr(slash + 1);
   nlohmann::json out{{"id", id_},
-                     {"name", text(slash == std::string::npos ? place_ : place_.substr(slash + 1))},
+                     {"name", text(labels_.name.empty() ? folder_name : labels_.name)},
+                     {"folder", text(folder_name)},
                      {"place", text(place_)},
                      {"title", text(title_)},
                      {"state", state_},
@@ -379,6 +445,9 @@ nlohmann::json RunLog::summary() const {
                      {"version", version_}};
   out["key_steps"] = key_steps_.size();
   out["memory"] = memory_version_;
+  out["samples"] = sample_places_.size();
+  if (!labels_.tags.empty()) out["tags"] = labels_.tags;
+  if (!labels_.note.empty()) out["note"] = labels_.note;
   if (total_steps_ > 0) out["steps"] = total_steps_;
   if (!trouble_.empty()) out["trouble"] = text(trouble_);
   if (const auto found = settings_.find("seed"); found != settings_.end()) out["seed"] = found->second;
@@ -459,22 +528,18 @@ std::vector<RunLog::Load> RunLog::load(int layer) const {
   return out;
 }
 
-std::vector<EvalPlace> RunLog::evaluations() const {
+std::vector<LinePlace> RunLog::evaluations() const {
   const std::lock_guard lock(mutex_);
   return evaluations_;
 }
 
-nlohmann::json RunLog::evaluation(const EvalPlace& place) const {
-  const std::string path = RunPaths{folder_}.metrics();
-  if (!is_file_not_link(path)) return nullptr;
-  try {
-    std::string line(place.length, '\0');
-    InputFile(path).read_at(place.offset, line.data(), line.size());
-    const auto parsed = parse_json_line(line);
-    return parsed ? *parsed : nlohmann::json();
-  } catch (const Error&) {
-    return nullptr;
-  }
+nlohmann::json RunLog::evaluation(const LinePlace& place) const { return line_at(RunPaths{folder_}.metrics(), place); }
+
+std::vector<LinePlace> RunLog::samples() const {
+  const std::lock_guard lock(mutex_);
+  return sample_places_;
 }
+
+nlohmann::json RunLog::sample(const LinePlace& place) const { return line_at(samples_file(folder_), place); }
 
 }  // namespace some

@@ -13,6 +13,7 @@
 #include "board/curves.h"
 #include "board/json_walk.h"
 #include "core/files/json_lines.h"
+#include "runs/run_labels.h"
 #include "runs/run_list.h"
 
 namespace some {
@@ -20,8 +21,8 @@ namespace some {
 enum class XAxis { step, tokens, time };
 std::optional<XAxis> x_axis(const std::string& name);
 
-// Location of an evaluation in metrics.jsonl.
-struct EvalPlace {
+// Location of a line in metrics.jsonl or samples.jsonl.
+struct LinePlace {
   std::int64_t step = 0;
   std::uint64_t offset = 0;
   std::size_t length = 0;
@@ -55,8 +56,12 @@ class RunLog {
   };
   std::vector<Load> load(int layer) const;
   std::string memory() const;  // the memory's file; empty if there is none
-  std::vector<EvalPlace> evaluations() const;
-  nlohmann::json evaluation(const EvalPlace& place) const;  // null if it no longer exists
+  std::vector<LinePlace> evaluations() const;
+  nlohmann::json evaluation(const LinePlace& place) const;  // null if it no longer exists
+  std::vector<LinePlace> samples() const;                   // texts generated at evaluations
+  nlohmann::json sample(const LinePlace& place) const;      // null if they no longer exist
+  // Sets the labels and writes them to the run's folder.
+  void set_labels(const RunLabels& labels);
 
  private:
   struct Matches;
@@ -76,21 +81,23 @@ class RunLog {
   void metrics_line(std::string_view line, std::uint64_t offset);
   void rates_line(std::string_view line);
   void load_line(std::string_view line);
+  void samples_line(std::string_view line, std::uint64_t offset);
   void put(Kept& kept, const std::vector<Matches>& numbers, double step, double tokens);
   double tokens_at(double epoch, std::size_t stage);
   double seconds_at(double step) const;
   void read_settings();
+  void read_labels();
   void look_at_keys();
   void look_at_state(bool changed);
   const Kept* table_of(const std::string& metric, std::string& column) const;
 
   const std::string id_, folder_, place_;
   mutable std::mutex mutex_;
-  JsonLines metrics_, rates_, load_;
+  JsonLines metrics_, rates_, load_, samples_;
   std::map<std::string, Kept> tables_;  // train, eval, epoch, rates
   std::vector<double> seconds_;         // training time, by the rows of "rates"
   double sitting_before_ = 0;
-  std::vector<EvalPlace> evaluations_;
+  std::vector<LinePlace> evaluations_, sample_places_;
   struct LoadLine {
     double step = 0;
     std::vector<std::vector<float>> layers;
@@ -100,6 +107,7 @@ class RunLog {
   double tokens_ = 0, epoch_ = 0;
   std::map<std::string, std::string> settings_;
   std::string title_, group_, recipe_, state_, trouble_;
+  RunLabels labels_;
   int seed_ = 0, layers_ = 0, experts_ = 0;
   std::int64_t total_steps_ = 0;
   std::optional<RunListEntry> found_;  // its state
@@ -107,7 +115,7 @@ class RunLog {
   bool reset_ = true;                  // data reported so far is no longer valid
   std::int64_t version_ = 1, told_version_ = 0;
   struct timespec config_time_ {
-  }, keys_time_{}, memory_time_{};
+  }, keys_time_{}, memory_time_{}, labels_time_{};
   std::vector<std::int64_t> key_steps_;
   std::int64_t memory_version_ = 0;  // 0: no memory
   std::chrono::steady_clock::time_point state_when_{}, polled_{}, stirred_{};

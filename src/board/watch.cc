@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 struct Discovered {
   std::map<std::string, std::pair<std::string, std::string>> runs;  // id: folder and place
   std::vector<std::string> memories;
+  std::vector<std::string> parents;  // of trash folders
   std::size_t looked = 0;
 };
 
@@ -72,6 +73,7 @@ void Watch::look_into(const std::string& folder, const std::string& place, int d
   for (const std::string& name : names) {
     const std::string path = folder + "/" + name;
     if (is_memory(name) && is_file_not_link(path)) found.memories.push_back(path);
+    if (name == trash_name) found.parents.push_back(folder);
     if (!is_run && depth < settings_.deepest && !is_part_of_a_run(name) && is_folder_not_link(path))
       look_into(path, place + "/" + name, depth + 1, found);
   }
@@ -138,6 +140,22 @@ std::shared_ptr<RunLog> Watch::find(const std::string& id) const {
 std::vector<std::string> Watch::memories() const {
   const std::lock_guard lock(mutex_);
   return memories_;
+}
+
+std::vector<TrashedRun> Watch::trash() const {
+  Discovered found;
+  for (const std::string& folder : settings_.folders) look_into(folder, folder, 0, found);
+  std::vector<TrashedRun> out;
+  for (const std::string& parent : found.parents) {
+    for (TrashedRun& one : list_trash(parent)) out.push_back(std::move(one));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.when > b.when; });
+  return out;
+}
+
+bool Watch::is_root(const RunLog& run) const {
+  return std::any_of(settings_.folders.begin(), settings_.folders.end(),
+                     [&](const std::string& folder) { return id_of(folder) == run.id(); });
 }
 
 bool Watch::seen_all() const {

@@ -29,6 +29,7 @@ struct Request {
   std::string body;  // of a POST: JSON by its content type, sent by a page of this server or by another program
   std::string if_none_match;
   std::string authorization;                        // the header field
+  std::string board_key;                            // the header field X-Board-Key
   std::string value(const std::string& key) const;  // value of a query parameter; empty if missing
 };
 

@@ -463,6 +463,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
     return write(server_->refusal(403, "the address requires the token that the program printed at its start"));
   request.if_none_match = if_none_match_ = field(message, http::field::if_none_match);
   request.authorization = field(message, http::field::authorization);
+  request.board_key = std::string(message["X-Board-Key"].data(), message["X-Board-Key"].size());
   const http::verb method = message.method();
   if (method == http::verb::post || (method == http::verb::delete_ && settings.removes)) {
     request.method = method == http::verb::post ? Method::post : Method::remove;

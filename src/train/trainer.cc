@@ -158,6 +158,7 @@ void Trainer::step() {
                     training_stage().first_batch(own), BatchShare{train.accumulate, mine.begin, mine.end});
     rate_.restart(step);
     session_start_ = std::chrono::steady_clock::now();
+    if (group().root() && !machine_use_) machine_use_.emplace(ctx_->device);
   } else if (epoch_begins) {
     // Every epoch has its own order.
     for (std::int64_t i = 0; i < training_stage().spare; ++i) loader_->next();
@@ -470,6 +471,13 @@ void Trainer::write_rates() {
                       {"tokens_per_second", rates.tokens},
                       {"operations_per_second", rates.operations}};
   if (matrix_rate_ > 0) line["matrix_rate"] = matrix_rate_;
+  if (const auto use = machine_use_->sample()) {
+    line["cpu_cores"] = use->cpu_cores;
+    line["memory_bytes"] = use->memory_bytes;
+    if (use->gpu_utilization) line["gpu_utilization"] = *use->gpu_utilization;
+    if (use->gpu_memory_bytes) line["gpu_memory_bytes"] = *use->gpu_memory_bytes;
+    if (use->gpu_watts) line["gpu_watts"] = *use->gpu_watts;
+  }
   append_line(paths_.rates(), line.dump());
 }
 

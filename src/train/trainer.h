@@ -16,6 +16,7 @@
 #include "runs/run.h"
 #include "runs/run_lock.h"
 #include "runs/train_state.h"
+#include "runtime/machine_use.h"
 #include "train/initialize_from.h"
 #include "train/rate.h"
 #include "train/remember.h"
@@ -178,6 +179,7 @@ class Trainer {
   PauseMeter pauses_;                                    // evaluations, with the checkpoints after them
   std::chrono::steady_clock::time_point session_start_;  // with its first step
   double matrix_rate_ = 0;
+  std::optional<MachineUse> machine_use_;  // on rank 0, for rates.jsonl
 };
 
 TrainResult start_run(const Recipe& recipe, const std::string& folder, const TrainHooks& hooks,

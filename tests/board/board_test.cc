@@ -573,6 +573,176 @@ TEST_F(BoardTest, OthersNeedTheToken) {
   EXPECT_EQ(get_once(board.port(), "/" + address.substr(at)).status, 200);
 }
 
+// Runs are changed only by a page that has the key, which is in the printed address and nowhere else.
+class BoardChangesTest : public BoardTest {
+ protected:
+  std::string key() const {
+    const std::string address = board_->address();
+    const std::size_t at = address.find("#key=");
+    return at == std::string::npos ? "" : address.substr(at + 5);
+  }
+  // Returns the status, and the body in `answer`.
+  int post(const std::string& path, const Json& body, const std::string& head, Json* answer = nullptr) const {
+    const std::string text = body.dump();
+    Client client(board_->port());
+    client.send(
+        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                    "{}Content-Length: {}\r\n\r\n{}",
+                    path, head, text.size(), text));
+    client.read_enough([&](const std::string&) { return client.ended(); });
+    const std::size_t end = client.all().find("\r\n\r\n");
+    if (answer != nullptr && end != std::string::npos) *answer = Json::parse(client.all().substr(end + 4));
+    return std::stoi(client.all().substr(9, 3));
+  }
+  int post(const std::string& path, const Json& body, Json* answer = nullptr) const {
+    return post(path, body, "X-Board-Key: " + key() + "\r\n", answer);
+  }
+};
+
+TEST_F(BoardChangesTest, LabelsAreStoredAndShown) {
+  make_run("one", 2);
+  open();
+  const std::string hostile = "<img src=x onerror=alert(1)>";
+  const Json labels{{"run", id("one")}, {"name", hostile}, {"tags", {"b", "<i>"}}, {"note", "see\n</script>"}};
+  ASSERT_EQ(post("/api/labels", labels), 200);
+  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == hostile; }));
+  const Json run = runs()[0];
+  EXPECT_EQ(run["folder"], "one");
+  EXPECT_EQ(run["tags"], (Json{"<i>", "b"}));
+  EXPECT_EQ(run["note"], "see\n</script>");
+  EXPECT_EQ(run["id"], id("one")) << "links to the run stay valid";
+  EXPECT_EQ(get_once(board_->port(), "/").body.find("<img"), std::string::npos);
+  // Written by another program, damaged, or a link: the board shows the folder's name.
+  folder_.write("one/labels.json", R"({"name": "from elsewhere"})");
+  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "from elsewhere"; }));
+  folder_.write("one/labels.json", R"({"name": 3})");
+  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "one"; }));
+  TemporaryFolder outside;
+  outside.write("labels.json", R"({"name": "outside"})");
+  fs::remove(folder_ / "one/labels.json");
+  fs::create_symlink(outside / "labels.json", folder_ / "one/labels.json");
+  EXPECT_EQ(post("/api/labels", labels), 400);
+  EXPECT_EQ(read_file(outside / "labels.json"), R"({"name": "outside"})");
+  EXPECT_EQ(runs()[0]["name"], "one");
+}
+
+TEST_F(BoardChangesTest, ADeletedRunCanBeRestored) {
+  make_run("one", 2);
+  make_run("lab/two", 2);
+  open();
+  Json answer;
+  ASSERT_EQ(post("/api/delete", {{"run", id("lab/two")}}, &answer), 200);
+  EXPECT_FALSE(fs::exists(folder_ / "lab/two"));
+  EXPECT_TRUE(soon([&] { return runs().size() == 1; }));
+  const Json trashed = ask("/api/trash")["runs"];
+  ASSERT_EQ(trashed.size(), 1U);
+  EXPECT_EQ(trashed[0]["entry"], answer["entry"]);
+  EXPECT_EQ(trashed[0]["name"], "two");
+  ASSERT_EQ(post("/api/restore", {{"entry", answer["entry"]}}), 200);
+  EXPECT_TRUE(soon([&] { return runs().size() == 2; }));
+  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("lab/two"))["runs"][0]["points"].size(), 2U);
+  EXPECT_EQ(post("/api/restore", {{"entry", answer["entry"]}}), 400) << "it is no longer in the trash";
+  EXPECT_EQ(post("/api/delete", {{"run", "../../etc"}}), 400);
+  EXPECT_EQ(post("/api/delete", Json::array({1})), 400);
+}
+
+TEST_F(BoardChangesTest, OnlyThePageWithTheKeyChangesRuns) {
+  make_run("one", 2);
+  open();
+  const std::string address = board_->address();
+  ASSERT_EQ(key().size(), 32U) << address;
+  EXPECT_EQ(get_once(board_->port(), "/").body.find(key()), std::string::npos) << "whoever opens the page has no key";
+  const std::string good = "X-Board-Key: " + key() + "\r\n", own = fmt::format("localhost:{}", board_->port());
+  const Json body{{"run", id("one")}};
+  for (const char* path : {"/api/labels", "/api/delete", "/api/restore", "/api/ablate", "/api/routes"}) {
+    EXPECT_EQ(post(path, body, ""), 403) << path;
+    EXPECT_EQ(post(path, body, "X-Board-Key: " + std::string(32, '0') + "\r\n"), 403) << path;
+    // The page of another site, which somehow knows the key.
+    EXPECT_EQ(post(path, body, good + "Origin: http://elsewhere.example\r\n"), 403) << path;
+    EXPECT_EQ(post(path, body, good + "Sec-Fetch-Site: cross-site\r\n"), 403) << path;
+    EXPECT_EQ(get_once(board_->port(), path, good).status, 404) << path;
+  }
+  EXPECT_EQ(post("/api/nothing", body), 404);
+  EXPECT_TRUE(fs::exists(folder_ / "one/config.toml"));
+  board_.reset();
+  // Neither a read-only board nor one that other machines reach has a key.
+  BoardSettings settings;
+  settings.watch.folders = {folder_.path()};
+  settings.read_only = true;
+  board_.emplace(settings);
+  EXPECT_EQ(key(), "");
+  EXPECT_EQ(post("/api/delete", body, good), 403);
+  board_.reset();
+  settings.read_only = false;
+  settings.server.host = "0.0.0.0";
+  board_.emplace(settings);
+  EXPECT_EQ(key(), "") << board_->address();
+}
+
+TEST_F(BoardChangesTest, ARunThatIsTheWatchedFolderStays) {
+  make_run("one", 2);
+  BoardSettings settings;
+  settings.watch.folders = {folder_ / "one"};
+  board_.emplace(settings);
+  board_->watch().wait_until_seen();
+  EXPECT_EQ(post("/api/delete", {{"run", id("one")}}), 400);
+  EXPECT_TRUE(fs::exists(folder_ / "one/config.toml"));
+}
+
+TEST_F(BoardTest, ShowsTheTextsOfEvaluations) {
+  make_run("one", 2);
+  make_run("two", 2);
+  const auto line = [](int step, const std::string& text) {
+    return Json{{"step", step},
+                {"epoch", step / 10.0},
+                {"samples", {{{"prompt", "Once"}, {"text", text}}, {{"text", 3}}}}}
+               .dump() +
+           "\n";
+  };
+  folder_.write("one/samples.jsonl", line(10, "a") + "{damaged\n" + line(20, "<b>"));
+  open();
+  const std::string target = "/api/samples?runs=" + id("one") + "," + id("two");
+  EXPECT_EQ(runs()[0]["samples"], 2);
+  const Json last = ask(target)["runs"];
+  ASSERT_EQ(last.size(), 1U) << "runs without texts are left out";
+  EXPECT_EQ(last[0]["steps"], (Json{10, 20}));
+  EXPECT_EQ(last[0]["moments"],
+            (Json{{{"step", 20}, {"epoch", 2.0}, {"samples", {{{"prompt", "Once"}, {"text", "<b>"}}}}}}));
+  EXPECT_EQ(ask(target + "&step=15")["runs"][0]["moments"][0]["step"], 10);
+  EXPECT_EQ(ask(target + "&step=1")["runs"][0]["moments"][0]["step"], 10);
+  EXPECT_EQ(ask(target + "&all=1")["runs"][0]["moments"].size(), 2U);
+  append("one/samples.jsonl", line(30, "later"));
+  EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["steps"] == (Json{10, 20, 30}); }));
+  // A run that resumes from an earlier step writes its lines again.
+  append("one/samples.jsonl", line(20, "again"));
+  EXPECT_TRUE(soon([&] { return ask(target)["runs"][0]["steps"] == (Json{10, 20}); }));
+  EXPECT_EQ(ask(target)["runs"][0]["moments"][0]["samples"][0]["text"], "again");
+}
+
+TEST_F(BoardTest, TheUseOfTheMachineIsACurve) {
+  make_run("one", 4);
+  const Json use{{"step", 20},
+                 {"seconds", 2},
+                 {"tokens_per_second", 100},
+                 {"operations_per_second", 2e9},
+                 {"cpu_cores", 1.5},
+                 {"memory_bytes", 3.0 * 1024 * 1024 * 1024},
+                 {"gpu_utilization", 0.9},
+                 {"gpu_watts", 400.0}};
+  folder_.write("one/rates.jsonl",
+                Json{{"step", 10}, {"seconds", 1}, {"tokens_per_second", 100}, {"operations_per_second", 2e9}}.dump() +
+                    "\n" + use.dump() + "\n");
+  open();
+  const auto points = [&](const std::string& metric) {
+    return ask("/api/points?metric=rates." + metric + "&runs=" + id("one"))["runs"][0]["points"];
+  };
+  EXPECT_EQ(points("cpu_cores"), (Json{{20, 1.5}}));
+  EXPECT_EQ(points("memory_gib"), (Json{{20, 3}}));
+  EXPECT_EQ(points("gpu_utilization"), (Json{{20, 0.9}}));
+  EXPECT_EQ(points("gpu_watts"), (Json{{20, 400}}));
+  EXPECT_TRUE(points("gpu_memory_gib").empty());
+}
+
 TEST(BoardFolders, OneThatIsNotThereIsAnError) {
   BoardSettings settings;
   settings.watch.folders = {"/nowhere/at/all"};

@@ -77,6 +77,8 @@ class BoardTarget : public Target {
         R"({"step":50,"load":[[100,90,110,100],[0,400,0,0]]})"
         "\n"
         R"({"step":40,"load":[[100,90,110,100],[0,400,0,0]]})"
+        "\n"
+        R"({"step":60,"epoch":1,"samples":[{"prompt":"Once","text":"a\u00e9"}],"name":"n","tags":["t"],"note":"x"})"
         "\n";
     if (dice.one_in(2)) {
       damage_text(text, dice, {"{", "}", "[", "]", "\"kind\":", "\"step\":", "null", "-1", "1e300", "1e-310", "\\"});
@@ -134,7 +136,7 @@ class BoardTarget : public Target {
   // Sets a different modification time each time: the system's clock may not advance between two writes.
   void write(const std::string& text) {
     ++writes_;
-    for (const char* name : {"metrics.jsonl", "rates.jsonl", "load.jsonl"}) {
+    for (const char* name : {"metrics.jsonl", "rates.jsonl", "load.jsonl", "samples.jsonl", "labels.json"}) {
       const std::string path = folder_ + "/" + name;
       std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
       fs::last_write_time(path, fs::file_time_type(std::chrono::milliseconds(writes_)));
@@ -160,7 +162,8 @@ class BoardTarget : public Target {
     for (int layer = 0; layer < 3; ++layer) {
       for (const RunLog::Load& one : log.load(layer)) loads.push_back({one.step, one.of_expert});
     }
-    for (const EvalPlace& place : log.evaluations()) log.evaluation(place);
+    for (const LinePlace& place : log.evaluations()) log.evaluation(place);
+    for (const LinePlace& place : log.samples()) log.sample(place);
     return nlohmann::json::parse(written({{"summary", summary}, {"curves", curves}, {"loads", loads}}));
   }
 

@@ -416,6 +416,91 @@ try {
   );
   await page.getByRole('button', { name: 'Compare', exact: true }).click();
 
+  // --- the texts of evaluations ---
+  const tab = (name) => page.locator('.tabs').getByRole('button', { name, exact: true }).click();
+  const text = (step, words) => `${JSON.stringify({ step, epoch: step / 10, samples: [{ prompt: 'Once', text: words }] })}\n`;
+  appendFileSync(join(runs, 'seed1', 'samples.jsonl'), text(10, ' early') + text(20, ` ${attack}`));
+  appendFileSync(join(runs, 'seed2', 'samples.jsonl'), text(20, ' other'));
+  await tab('Samples');
+  await page.getByRole('button', { name: 'all', exact: true }).click();
+  const cards = page.locator('.samples .card');
+  await cards.filter({ hasText: attack }).waitFor();
+  await cards.filter({ hasText: 'Once other' }).waitFor();
+  await page.getByRole('slider', { name: 'step' }).focus();
+  await page.keyboard.press('Home');
+  await cards.filter({ hasText: 'Once early' }).waitFor();
+  assert.ok(page.url().includes('sample=10'), page.url());
+  await page.keyboard.press('End');
+  await page.getByRole('combobox', { name: 'show', exact: true }).selectOption({ label: 'seed1 over time' });
+  await page.waitForFunction(() => /^step/.test(document.querySelector('.samples .card h3').textContent));
+  assert.equal(await cards.count(), 2);
+  assert.match(await cards.first().innerText(), /^step 20/, 'the last texts are first');
+  await listen(page, 'texts over time');
+
+  // --- experiments ---
+  await tab('Causal');
+  const causal = page.locator('section[aria-label="causal"]');
+  await causal.getByRole('combobox', { name: 'run', exact: true }).selectOption({ label: 'seed1' });
+  await causal.getByRole('button', { name: 'Leave out each expert' }).click();
+  await drawn('Change in loss without each expert');
+  assert.match(await causal.getByText(/Beyond chance \(p ≤/).innerText(), /: \d+ of 16 experts\.$/);
+  await causal.getByRole('combobox', { name: 'first run' }).selectOption({ label: 'seed1' });
+  await causal.getByRole('combobox', { name: 'second run' }).selectOption({ label: 'seed2' });
+  await causal.getByRole('button', { name: 'Compare routes' }).click();
+  await drawn('Agreement of routes');
+  await causal.getByText(/Agreement beyond chance .*: \d of 2 layers\.$/).waitFor();
+  await listen(page, 'experiments');
+
+  // --- labels, deletion and the way back ---
+  assert.ok(!page.url().includes('key='), 'the key is not in the address that a reader copies');
+  const edit = async (name) => {
+    await page.getByRole('button', { name: `edit ${name}`, exact: true }).click();
+    return page.getByRole('dialog');
+  };
+  let dialog = await edit('seed2');
+  const renamed = `${attack} & "two"`;
+  await dialog.locator('input').first().fill(renamed);
+  await dialog.locator('input').nth(1).fill('baseline, <b>two words</b>');
+  await dialog.locator('textarea').fill(`first line\n${attack}`);
+  await listen(page, 'a dialog');
+  await dialog.getByRole('button', { name: 'Save' }).click();
+  await line(renamed.replaceAll('"', '\\"')).waitFor();
+  assert.equal(await page.evaluate(() => document.images.length), 0, 'no label has become an image');
+  await page.locator('.runs .tag', { hasText: '<b>two words</b>' }).click();
+  assert.deepEqual(await names(), [renamed]);
+  await filter.fill('tag=baseline');
+  assert.deepEqual(await names(), [renamed]);
+  await filter.fill('');
+  dialog = await edit('live');
+  await dialog.getByRole('button', { name: 'Delete' }).click();
+  await line('live').waitFor({ state: 'detached' });
+  assert.ok(!existsSync(join(runs, 'live')), 'its folder is in the trash');
+  await page.locator('.told').getByText('live is in the trash.').waitFor();
+  await page.locator('.told').getByRole('button', { name: 'Undo' }).click();
+  await line('live').waitFor();
+  await (await edit('live')).getByRole('button', { name: 'Delete' }).click();
+  await line('live').waitFor({ state: 'detached' });
+  await page.getByRole('button', { name: 'trash', exact: true }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
+  await line('live').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+  // A reader without the key only looks, whatever its page tries.
+  const stranger = await (await browser.newContext()).newPage();
+  await stranger.goto(address.split('#')[0]);
+  await stranger.locator('.runs .name').first().waitFor();
+  assert.equal(await stranger.getByRole('button', { name: /^edit / }).count(), 0);
+  const refused = await stranger.evaluate(async () => {
+    const [id] = window.somePage.views[0].runs.keys();
+    const headers = { 'Content-Type': 'application/json', 'X-Board-Key': '' };
+    return (await fetch('/api/delete', { method: 'POST', headers, body: JSON.stringify({ run: id }) })).status;
+  });
+  assert.equal(refused, 403);
+  await stranger.context().close();
+  await tab('Compare');
+  await page.getByRole('button', { name: 'none', exact: true }).click();
+  await line('live').locator('input').check();
+  await drawn('Training loss');
+
   // --- exports ---
   const take = async (title, kind) => {
     const [download] = await Promise.all([
@@ -438,7 +523,7 @@ try {
   assert.match(rows[1], /^2,.*live,\d/);
 
   // --- wide, on a telephone, dark and light, by keyboard and by ear ---
-  const views = ['Compare', 'Table', 'Settings', 'Inside', 'Ask'];
+  const views = ['Compare', 'Table', 'Settings', 'Samples', 'Inside', 'Causal', 'Ask'];
   const everywhere = async (what) => {
     for (const view of views) {
       await page.locator('.tabs').getByRole('button', { name: view, exact: true }).click();

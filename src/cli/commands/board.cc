@@ -91,7 +91,7 @@ void set_up_board(Command& command) {
       .add_option("--host", options->host,
                   "address to listen on; if other machines can reach it, the printed token is required")
       ->capture_default_str();
-  command.add_flag("--read-only", options->read_only, "show runs only; prompts are disabled");
+  command.add_flag("--read-only", options->read_only, "show runs only: no prompts, experiments or changes");
   command.add_flag("--open", options->open, "open the board in a browser");
   command.add_option("--device", options->device, "device for prompts: auto, cpu, cuda or cuda:N")
       ->capture_default_str();

@@ -14,7 +14,13 @@ const metrics = [
   ['train.lr', 'Learning rate', 'rate'],
   ['rates.tokens_per_second', 'Tokens per second', 'tokens/s'],
   ['rates.share_of_peak', "Share of the GPU's peak", 'share'],
+  ['rates.gpu_utilization', 'GPU utilization', 'share'],
+  ['rates.gpu_memory_gib', 'GPU memory in use', 'GiB'],
+  ['rates.gpu_watts', 'GPU power', 'W'],
+  ['rates.cpu_cores', 'CPU cores in use', 'cores'],
+  ['rates.memory_gib', 'Memory of the process', 'GiB'],
 ];
+const ofMachine = ([metric]) => metric.startsWith('rates.');
 const axes = {
   step: { name: 'step', unit: 'step', place: 0 },
   tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
@@ -219,6 +225,13 @@ export class Compare {
         }
       };
     }
+    const grid = (curves) =>
+      element(
+        'div',
+        { class: 'side-by-side' },
+        curves.map(({ figure }) => figure.node),
+      );
+    this.machine = element('h2', {}, 'Speed and machine');
     this.legend = element('p', { class: 'legend' });
     this.settings = element('div');
     this.empty = element('p', { class: 'note', hidden: true });
@@ -226,11 +239,9 @@ export class Compare {
       this.controls(),
       this.legend,
       this.empty,
-      element(
-        'div',
-        { class: 'side-by-side' },
-        this.curves.map(({ figure }) => figure.node),
-      ),
+      grid(this.curves.filter(({ metric }) => !ofMachine([metric]))),
+      this.machine,
+      grid(this.curves.filter(({ metric }) => ofMachine([metric]))),
       this.mixing(),
       this.mixed.figure.node,
       element('h2', { id: 'settings' }, 'Settings that differ'),
@@ -379,6 +390,7 @@ export class Compare {
       curve.stale = true;
       if (curve.near && !curve.figure.node.hidden) this.board.guard(curve.fetch());
     }
+    this.machine.hidden = this.curves.every(({ metric, figure }) => !ofMachine([metric]) || figure.node.hidden);
     const none = this.curves.every(({ figure }) => figure.node.hidden);
     this.empty.hidden = !none;
     this.empty.textContent = this.board.chosen().length

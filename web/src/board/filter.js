@@ -1,6 +1,6 @@
-// Filters runs by terms separated by blanks; a run must match all of them:
-//   part of a name     /regular expression/     loss<3.5     lr>=0.002     top_k=2     state=done     name!=tiny
-// The left side is a result (loss, bits_per_byte, train_loss, step, seconds, tokens_per_second), state, name, or a
+// Filters runs by terms separated by blanks outside of quotes; a run must match all of them:
+//   part of a name     /regular expression/     loss<3.5     lr>=0.002     top_k=2     state=done     tag=baseline
+// The left side is a result (loss, bits_per_byte, train_loss, step, seconds, tokens_per_second), state, name, tag, or a
 // setting by its full or short name.
 const results = {
   loss: 'loss',
@@ -35,10 +35,13 @@ function settingOf(settings, name) {
 
 // Returns a predicate of a run and its settings; throws an Error with the problem.
 export function filterOf(words) {
-  const terms = words.split(/\s+/).filter(Boolean).map((term) => {
+  const terms = [...words.matchAll(/(?:"[^"]*"|\S)+/g)].map(([term]) => {
     const found = /^([\w.]+)(!=|<=|>=|=|<|>)(.+)$/.exec(term);
     if (found) {
       const [, name, sign, value] = found;
+      // A run has any number of tags.
+      if (name === 'tag' && (sign === '=' || sign === '!='))
+        return (run) => (run.tags ?? []).includes(value.replace(/^"(.*)"$/, '$1')) === (sign === '=');
       return (run, settings) => {
         const has =
           name in results
@@ -52,10 +55,10 @@ export function filterOf(words) {
     const pattern = /^\/(.+)\/$/.exec(term);
     if (pattern) {
       const expression = new RegExp(pattern[1], 'i');
-      return (run) => expression.test(run.place);
+      return (run) => expression.test(run.place) || expression.test(run.name);
     }
     const part = term.toLowerCase();
-    return (run) => run.place.toLowerCase().includes(part);
+    return (run) => [run.place, run.name, ...(run.tags ?? [])].some((text) => text.toLowerCase().includes(part));
   });
   return (run, settings) => terms.every((term) => term(run, settings));
 }

@@ -18,6 +18,8 @@ const usual = {
   result: 'loss',
   setting: '',
   metrics: '',
+  sample: '', // the step whose texts are shown; empty: the last one
+  over: '', // the run whose texts are shown over time
 };
 
 export class Place {

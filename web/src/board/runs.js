@@ -25,6 +25,7 @@ export class RunList {
     );
     this.list = element('ul', { class: 'runs', tabindex: 0, 'aria-label': 'runs' });
     this.told = element('p', { class: 'under', role: 'status' });
+    this.trash = button('trash', () => board.guard(board.labels.trash()), { class: 'small', hidden: !board.changes });
     const fold = element(
       'details',
       { open: true },
@@ -38,7 +39,7 @@ export class RunList {
         button('none', () => board.choose([])),
       ),
       this.list,
-      this.told,
+      element('div', { class: 'controls ends' }, this.told, this.trash),
     );
     if (window.matchMedia('(max-width: 60rem)').matches) fold.open = false;
     place.append(fold);
@@ -69,9 +70,43 @@ export class RunList {
     });
     const name = element('span', { class: 'name' });
     const state = element('span', { class: 'state' });
+    const note = element('span', { class: 'state about' });
     const inside = button('inside', () => this.board.look(run.id), { class: 'small' });
-    const node = element('li', {}, element('label', {}, box, mark, name, state), inside);
-    return { node, mark, box, name, state, inside };
+    const edit = button('edit', () => this.board.labels.edit(this.board.runs.get(run.id)), {
+      class: 'small',
+      hidden: !this.board.changes,
+      title: 'name, tags, note, delete',
+    });
+    const tags = element('div', { class: 'tags' });
+    const node = element(
+      'li',
+      {},
+      element('label', {}, box, mark, name, state, note),
+      element('div', { class: 'acts' }, inside, edit),
+      tags,
+    );
+    return { node, mark, box, name, state, note, tags, inside, edit };
+  }
+
+  // A tag is a button that filters by it.
+  showTags(place, tags) {
+    const same = tags.join('\n');
+    if (place.dataset.tags === same) return;
+    place.dataset.tags = same;
+    place.hidden = !tags.length;
+    place.replaceChildren(
+      ...tags.map((tag) =>
+        button(
+          tag,
+          () => {
+            const term = /[\s"]/.test(tag) ? `tag="${tag}"` : `tag=${tag}`;
+            this.filter.value = this.filter.value.includes(term) ? this.filter.value.replace(term, '').trim() : term;
+            this.draw();
+          },
+          { class: 'tag', title: `only runs with the tag ${tag}` },
+        ),
+      ),
+    );
   }
 
   draw() {
@@ -80,21 +115,26 @@ export class RunList {
     const nodes = [];
     for (const run of shown.map((id) => this.board.runs.get(id))) {
       if (!this.lines.has(run.id)) this.lines.set(run.id, this.line(run));
-      const { node, mark, box, name, state, inside } = this.lines.get(run.id);
+      const { node, mark, box, name, state, note, tags, inside, edit } = this.lines.get(run.id);
       box.checked = chosen.has(run.id);
       mark.style.background = box.checked ? runColour(this.board.colour(run.id)) : 'transparent';
       name.textContent = run.name;
       name.title = run.title ? `${run.place}: ${run.title}` : run.place;
+      note.textContent = (run.note ?? '').split('\n')[0];
+      note.title = run.note ?? '';
+      note.hidden = !run.note;
+      this.showTags(tags, run.tags ?? []);
       const loss = run.loss ?? run.train_loss;
       const told = [
         run.state,
-        run.steps ? `${short(run.step)} of ${short(run.steps)}` : `step ${short(run.step)}`,
+        run.steps && run.step < run.steps ? `${short(run.step)} of ${short(run.steps)}` : `step ${short(run.step)}`,
         loss === undefined ? '' : `loss ${short(loss)}`,
       ];
       state.textContent = run.trouble ?? told.filter(Boolean).join(', ');
       state.classList.toggle('running', run.state === 'running');
       inside.hidden = !run.layers;
       inside.setAttribute('aria-label', `inside ${run.name}`);
+      edit.setAttribute('aria-label', `edit ${run.name}`);
       nodes.push(node);
     }
     for (const id of this.lines.keys()) if (!this.board.runs.has(id)) this.lines.delete(id);

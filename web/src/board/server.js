@@ -1,6 +1,29 @@
 // Client of the board's server: requests, and events that the server pushes.
 const token = new URLSearchParams(window.location.search).get('token');
 
+// What permits changes. The program prints it in the board's address, after the #, where no server and no other site
+// sees it. It is kept for other tabs, and removed from the address, so that a copied link does not contain it.
+const keyName = 'some-board-key';
+let key = '';
+
+export function takeKey() {
+  const words = new URLSearchParams(window.location.hash.slice(1));
+  key = words.get('key') ?? '';
+  try {
+    if (key) window.localStorage.setItem(keyName, key);
+    else key = window.localStorage.getItem(keyName) ?? '';
+  } catch {
+    // The browser keeps nothing for this page.
+  }
+  if (!words.has('key')) return;
+  words.delete('key');
+  const rest = words.toString();
+  const { pathname, search } = window.location;
+  window.history.replaceState(null, '', pathname + search + (rest ? `#${rest}` : ''));
+}
+
+export const mayChange = () => key !== '';
+
 export function address(path, question = {}) {
   const words = new URLSearchParams();
   for (const [key, value] of Object.entries(question)) {
@@ -25,15 +48,23 @@ export async function ask(path, question) {
   return answer.json();
 }
 
-// Reads JSON lines as they arrive and passes each to `line`. `stop`: an AbortSignal.
-export async function askLines(path, body, line, stop) {
+async function post(path, body, signal) {
   const answer = await fetch(address(path), {
     method: 'POST',
-    headers: { 'Content-Type': 'application/json' },
+    headers: { 'Content-Type': 'application/json', 'X-Board-Key': key },
     body: JSON.stringify(body),
-    signal: stop,
+    signal,
   });
   if (!answer.ok) throw new Error(await problem(answer));
+  return answer;
+}
+
+// Changes something; returns what the server answers.
+export const change = async (path, body) => (await post(path, body)).json();
+
+// Reads JSON lines as they arrive and passes each to `line`. `stop`: an AbortSignal.
+export async function askLines(path, body, line, stop) {
+  const answer = await post(path, body, stop);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {

@@ -112,7 +112,8 @@ export function curves(c, spec) {
     spec.x.name,
     scaled(c, spec.x, points, 0, {
       type: spec.x.log ? 'log' : 'value',
-      min: spec.x.from ?? 'dataMin',
+      // From 0, unless the data begin far from it.
+      min: spec.x.from ?? (spec.x.log ? 'dataMin' : ({ min, max }) => (min > 0 && min < 0.5 * max ? 0 : min)),
       max: spec.x.to ?? 'dataMax',
       splitLine: { show: false },
       axisLabel: { formatter: text },

@@ -16,6 +16,7 @@ const whiskers = (series, colour) => ({
   name: series.name,
   silent: true,
   z: 2,
+  color: colour,
   data: series.points,
   encode: { x: [1, 2, 3], y: 0 },
   renderItem: (params, api) => {

@@ -1,6 +1,7 @@
 // Heat map: {x: {name, categories}, y: {name, categories}, cells: [[x, y, value], ...], tips: [text, ...], scale}.
 // `scale`: {kind: 'shade', low, high}, {kind: 'both', most} (diverging from zero) or {kind: 'number'} (one color per
-// integer). `picked`: [x, y] is framed.
+// integer), optionally with the `unit` of the values. `picked`: [x, y] is framed; `marked`: a boolean per cell, which
+// draws a dot in it.
 import { axis, base, colourOf, mix } from './style.js';
 import { short } from '../numbers.js';
 import { tip } from './tip.js';
@@ -47,12 +48,17 @@ export function heat(c, spec) {
         const [width, height] = api.size([1, 1]);
         const [, , value] = spec.cells[params.dataIndex];
         const gap = Math.min(1.5, width / 8);
+        const colour = fill(c, spec.scale, value);
+        const rect = { x: x - width / 2 + gap / 2, y: y - height / 2 + gap / 2, width: width - gap, height: height - gap };
         const picked = spec.picked && spec.picked[0] === api.value(0) && spec.picked[1] === api.value(1);
-        return {
+        const cell = {
           type: 'rect',
-          shape: { x: x - width / 2 + gap / 2, y: y - height / 2 + gap / 2, width: width - gap, height: height - gap },
-          style: { fill: fill(c, spec.scale, value), stroke: picked ? c.text : 'none', lineWidth: 2 },
+          shape: rect,
+          style: { fill: colour, stroke: picked ? c.text : 'none', lineWidth: 2 },
         };
+        if (!spec.marked?.[params.dataIndex]) return cell;
+        const dot = { type: 'circle', shape: { cx: x, cy: y, r: 3 }, style: { fill: c.text, stroke: c.panel, lineWidth: 1 } };
+        return { type: 'group', children: [cell, dot] };
       },
     },
   ];
@@ -66,9 +72,10 @@ export function heat(c, spec) {
 }
 
 heat.scale = (c, { scale }) => {
-  if (scale.kind === 'shade') return { colours: [c.low, c.high], ends: [short(scale.low), short(scale.high)] };
+  const end = (value) => (scale.unit ? `${short(value)} ${scale.unit}` : short(value));
+  if (scale.kind === 'shade') return { colours: [c.low, c.high], ends: [short(scale.low), end(scale.high)] };
   if (scale.kind === 'both') {
-    return { colours: [c.below, c.panel, c.high], ends: [short(-scale.most), short(scale.most)] };
+    return { colours: [c.below, c.panel, c.high], ends: [short(-scale.most), end(scale.most)] };
   }
   return null;
 };

@@ -21,7 +21,7 @@ function look(c, series, place) {
     case 'published-valid':
       return { color: second, width: 1.6, dash: [6, 4], symbol: true, hollow: true };
     case 'layer':
-      return { color: mix(c.low, c.high, series.shade ?? 0), width: 1.2, symbol: false };
+      return { color: mix(c.low, c.high, 0.3 + 0.7 * (series.shade ?? 0)), width: 1.4, symbol: false };
     case 'middle':
       return { color: first, width: 2.8, symbol: true };
     case 'frozen':

@@ -1,13 +1,16 @@
-// The board: runs during training, compared with each other and from inside. Data: {read_only}. Everything else comes
-// from the server (board/server.js); the state of the view is kept in the address (board/place.js).
+// The board: runs during training, compared with each other and from inside. Data: {read_only, changes}. Everything
+// else comes from the server (board/server.js); the state of the view is kept in the address (board/place.js).
 import { Ask } from '../board/ask.js';
+import { Causal } from '../board/causal.js';
 import { Compare } from '../board/compare.js';
 import { Inside } from '../board/inside.js';
+import { Labels } from '../board/labels.js';
 import { Place } from '../board/place.js';
 import { RunList } from '../board/runs.js';
+import { Samples } from '../board/samples.js';
 import { Sweep } from '../board/sweep.js';
 import { Table } from '../board/table.js';
-import { ask, follow } from '../board/server.js';
+import { ask, follow, mayChange, takeKey } from '../board/server.js';
 import { runColour, runColours } from '../chart/curves.js';
 import { choice, element } from '../dom.js';
 
@@ -24,6 +27,8 @@ function hash(text) {
 class Board {
   constructor(node, data) {
     this.data = data;
+    takeKey();
+    this.changes = data.changes && mayChange();
     this.runs = new Map(); // by id, sorted by place
     this.colours = new Map(); // by id: index of the run's color
     this.settings = new Map(); // by id: {setting: value} of the settings that differ
@@ -39,7 +44,9 @@ class Board {
       ['compare', 'Compare', Compare],
       ['table', 'Table', Table],
       ['settings', 'Settings', Sweep],
+      ['samples', 'Samples', Samples],
       ['inside', 'Inside', Inside],
+      ...(data.changes ? [['causal', 'Causal', Causal]] : []),
       ...(data.read_only ? [] : [['ask', 'Ask', Ask]]),
     ];
     this.tabs = choice(
@@ -52,7 +59,8 @@ class Board {
       },
     );
     body.append(element('div', { class: 'controls tabs' }, this.tabs.row), this.trouble);
-    node.replaceChildren(side, body);
+    this.labels = new Labels(this);
+    node.replaceChildren(side, body, this.labels.told);
     this.list = new RunList(this, side);
     for (const [name, , View] of tabs) {
       this.panels[name] = element('section', { 'aria-label': name, hidden: true });

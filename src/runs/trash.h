@@ -1,0 +1,26 @@
+// Deleted runs. A run is moved to PARENT/.trash/TIME/NAME, on the same disk, and can be moved back. Nothing empties the
+// trash but its owner: it is a folder like any other.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace some {
+
+constexpr const char* trash_name = ".trash";
+
+struct TrashedRun {
+  std::string folder;  // where it is now
+  std::string name;
+  std::string when;      // UTC, as in "2026-11-19 20:15:00"
+  std::string original;  // where it was
+};
+
+// Returns the run's new place. Throws (bad_input) for a run that is training, a folder that is not a run, and a link.
+TrashedRun move_to_trash(const std::string& run);
+// Moves a run back; throws (bad_input) if its place is taken or it is not in a trash folder.
+std::string restore_from_trash(const std::string& folder);
+// Returns the runs in `parent`/.trash, the last deleted one first; links are left out.
+std::vector<TrashedRun> list_trash(const std::string& parent);
+
+}  // namespace some

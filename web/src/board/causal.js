@@ -1,0 +1,304 @@
+// Experiments on trained models: what each expert contributes, by leaving it out, and whether two runs route alike; both
+// compared with chance. The server runs them on request.
+import { button, element } from '../dom.js';
+import { short } from '../numbers.js';
+import { Figure } from './figure.js';
+import { askLines, mayChange } from './server.js';
+
+const chanceLevel = 0.05;
+const mostRows = 15;
+const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4)}`;
+const share = (value) => `${(100 * value).toFixed(1)} %`;
+
+// A number stands at the right; a text that is a number as well.
+const isNumber = (cell) => typeof cell === 'number' || /^[+−]?[\d.]+( %)?$/.test(cell);
+
+const table = (label, head, rows) =>
+  element(
+    'div',
+    { class: 'table', tabindex: 0, role: 'group', 'aria-label': label },
+    element(
+      'table',
+      {},
+      element('thead', {}, element('tr', {}, head.map((words, i) =>
+            element('th', { scope: 'col', class: rows.some((cells) => isNumber(cells[i])) ? 'number' : '' }, words),
+          ))),
+      element(
+        'tbody',
+        {},
+        rows.map((cells) =>
+          element('tr', {}, cells.map((cell) => element('td', { class: isNumber(cell) ? 'number' : '' }, String(cell)))),
+        ),
+      ),
+    ),
+  );
+
+// A choice of runs and documents, a button that begins and one that stops, and how far it is.
+class Job {
+  constructor(causal, { path, names, documents, begin, show }) {
+    Object.assign(this, { causal, path, show });
+    this.selects = names.map((name) => element('select', { 'aria-label': name, change: () => causal.show() }));
+    this.documents = element('input', { type: 'number', min: 1, max: 1000, value: documents, class: 'narrow' });
+    this.go = button(begin, () => causal.board.guard(this.run()), { class: 'main' });
+    this.stop = button('Stop', () => this.stopping?.abort(), { disabled: true });
+    this.bar = element('progress', { hidden: true, 'aria-label': `progress: ${begin}` });
+    this.told = element('p', { class: 'under', role: 'status' });
+    this.result = element('div');
+    this.controls = element(
+      'div',
+      { class: 'controls' },
+      names.map((name, i) => element('label', {}, `${name} `, this.selects[i])),
+      element('label', {}, 'validation documents ', this.documents),
+      this.go,
+      this.stop,
+      this.bar,
+    );
+  }
+
+  async run() {
+    const stopping = new AbortController();
+    this.stopping = stopping;
+    this.go.disabled = true;
+    this.stop.disabled = false;
+    this.bar.hidden = false;
+    this.bar.removeAttribute('value');
+    this.told.textContent = '';
+    try {
+      await askLines(this.path, this.question(), (line) => this.line(line), stopping.signal);
+    } catch (error) {
+      this.told.textContent = error.name === 'AbortError' ? 'Stopped.' : error.message;
+    } finally {
+      this.go.disabled = false;
+      this.stop.disabled = true;
+      this.bar.hidden = true;
+    }
+  }
+
+  line({ kind, done, total, error, report, step }) {
+    if (kind === 'waiting') this.told.textContent = 'Waiting for another request.';
+    if (kind === 'progress') {
+      this.told.textContent = total ? `${done} of ${total} experts` : 'Opening the model.';
+      if (total) Object.assign(this.bar, { max: total, value: done });
+    }
+    if (kind === 'error') this.told.textContent = error.message;
+    if (kind === 'end') {
+      this.told.textContent = '';
+      this.show(report, step);
+    }
+  }
+}
+
+export class Causal {
+  constructor(board, place) {
+    this.board = board;
+    this.ablate = new Job(this, {
+      path: '/api/ablate',
+      names: ['run'],
+      documents: 20,
+      begin: 'Leave out each expert',
+      show: (report, step) => this.showAblation(report, step),
+    });
+    this.ablate.question = () => ({ run: this.ablate.selects[0].value, documents: Number(this.ablate.documents.value) });
+    this.routes = new Job(this, {
+      path: '/api/routes',
+      names: ['first run', 'second run'],
+      documents: 50,
+      begin: 'Compare routes',
+      show: (report) => this.showRoutes(report),
+    });
+    this.routes.question = () => ({
+      first: this.routes.selects[0].value,
+      second: this.routes.selects[1].value,
+      documents: Number(this.routes.documents.value),
+    });
+    this.change = new Figure('Change in loss without each expert', {
+      note: 'One row per layer, one column per expert. A dot marks changes beyond chance.',
+    });
+    this.classes = new Figure('Change in loss by word class', {
+      note: 'Experts with the largest changes; the class is that of the predicted token.',
+    });
+    this.agreement = new Figure('Agreement of routes', {
+      note: 'Share of the choices of the first run whose matched expert the second run chooses at the same position. By chance: matched again after shuffling positions.',
+    });
+    this.matched = new Figure('Matched experts');
+    this.layer = element('select', { 'aria-label': 'layer', change: () => this.showPairs() });
+    this.ablationTable = element('div');
+    this.routesTable = element('div');
+    this.ablate.result.append(this.change.node, this.classes.node, this.ablationTable);
+    this.routes.result.append(
+      element('div', { class: 'side-by-side' }, this.agreement.node, this.matched.node),
+      this.routesTable,
+    );
+    this.matched.node.append(element('div', { class: 'controls' }, element('label', {}, 'layer ', this.layer)));
+    this.key = element(
+      'p',
+      { class: 'note' },
+      'This page may only look. Open the whole address that the program printed to run experiments.',
+    );
+    this.key.hidden = mayChange();
+    for (const job of [this.ablate, this.routes]) {
+      job.result.hidden = true;
+      job.go.disabled = !mayChange();
+    }
+    place.append(
+      this.key,
+      element('h2', {}, 'Knock-outs'),
+      element('p', {}, 'Each expert is never chosen in turn; tokens take their next best expert instead.'),
+      this.ablate.controls,
+      this.ablate.told,
+      this.ablate.result,
+      element('h2', {}, 'Routes of two runs'),
+      element('p', {}, 'Experts of both runs are matched by the positions of a text that they process together.'),
+      this.routes.controls,
+      this.routes.told,
+      this.routes.result,
+    );
+  }
+
+  show() {
+    const runs = [...this.board.runs.values()].filter(({ layers, step }) => layers && step > 0);
+    const same = runs.map(({ id, name }) => `${id} ${name}`).join('\n');
+    const chosen = this.board.chosen().filter((id) => runs.some((run) => run.id === id));
+    for (const [i, select] of [...this.ablate.selects, ...this.routes.selects].entries()) {
+      if (select.dataset.entries === same) continue;
+      const before = select.value;
+      select.replaceChildren(...runs.map(({ id, name }) => element('option', { value: id }, name)));
+      select.dataset.entries = same;
+      const wanted = i === 2 ? (chosen[1] ?? runs[1]?.id) : (chosen[0] ?? runs[0]?.id);
+      select.value = runs.some(({ id }) => id === before) ? before : (wanted ?? '');
+    }
+    const [first, second] = this.routes.selects;
+    if (!this.stoppable()) {
+      this.ablate.go.disabled = !mayChange() || !runs.length;
+      this.routes.go.disabled = !mayChange() || first.value === second.value;
+    }
+  }
+
+  stoppable() {
+    return [this.ablate, this.routes].some(({ bar }) => !bar.hidden);
+  }
+
+  showAblation(report, step) {
+    const all = report.knock_outs;
+    const layers = [...new Set(all.map(({ layer }) => layer))];
+    const experts = [...new Set(all.map(({ expert }) => expert))];
+    const beyond = all.filter(({ p }) => p <= chanceLevel).length;
+    this.ablate.result.hidden = !all.length;
+    const sum = all.reduce((total, { change }) => total + change, 0);
+    this.ablate.told.textContent = `Step ${short(step)}, ${short(report.positions)} positions of ${report.documents} documents: loss ${report.loss.toFixed(4)} with all experts, ${signed(sum / all.length)} on average without one. Beyond chance (p ≤ ${chanceLevel} for the largest of all, ${short(report.shuffles)} random signs): ${beyond} of ${all.length} experts.${report.stopped ? ' Stopped early.' : ''}`;
+    const words = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
+    this.change.show({
+      kind: 'heat',
+      x: { name: 'expert', categories: experts.map(String) },
+      y: { name: 'layer', categories: layers.map((layer) => `layer ${layer}`) },
+      cells: all.map(({ layer, expert, change }) => [experts.indexOf(expert), layers.indexOf(layer), change]),
+      marked: all.map(({ p }) => p <= chanceLevel),
+      tips: all.map(
+        (one) =>
+          `layer ${one.layer}, expert ${one.expert}\n${signed(one.change)} ± ${one.error.toFixed(4)} nats/token, p = ${short(one.p)}\nload ${short(one.load)} x uniform\n${words(one)}`,
+      ),
+      scale: { kind: 'both', most: Math.max(...all.map(({ change }) => Math.abs(change)), 1e-9), unit: 'nats/token' },
+    });
+    const largest = [...all].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostRows);
+    const classes = Object.keys(report.class_shares).filter((name) => report.class_shares[name] > 0);
+    const cells = largest.flatMap((one, y) => classes.map((name, x) => [x, y, one.by_class[name]]));
+    this.classes.show({
+      kind: 'heat',
+      x: { name: '', categories: classes, turned: true },
+      y: { name: 'expert', categories: largest.map(({ layer, expert }) => `layer ${layer}, expert ${expert}`) },
+      cells,
+      scale: { kind: 'both', most: Math.max(...cells.map(([, , value]) => Math.abs(value)), 1e-9), unit: 'nats/token' },
+    });
+    this.ablationTable.replaceChildren(
+      table(
+        'knock-outs',
+        ['layer', 'expert', 'load', 'change', 'standard error', 'p', 'its tokens'],
+        largest.map((one) => [
+          one.layer,
+          one.expert,
+          Number(one.load.toFixed(2)),
+          signed(one.change),
+          one.error.toFixed(4),
+          Number(one.p.toPrecision(2)),
+          words(one),
+        ]),
+      ),
+    );
+  }
+
+  showRoutes(report) {
+    const { layers } = report;
+    this.routes.result.hidden = !layers.length;
+    const beyond = layers.filter(({ p }) => p <= chanceLevel).length;
+    this.routes.told.textContent = `${short(report.positions)} positions of ${report.documents} documents, ${report.shuffles} shuffles. Agreement beyond chance (p ≤ ${chanceLevel}): ${beyond} of ${layers.length} layers.`;
+    const names = layers.map(({ layer }) => `layer ${layer}`);
+    this.agreement.show({
+      kind: 'dots',
+      x: { name: 'share of choices', begin: 0, end: 1 },
+      categories: names,
+      legend: true,
+      series: [
+        { name: 'agreement', points: layers.map(({ agreement }, i) => [i, agreement]) },
+        {
+          name: 'chance: mean and largest',
+          role: 'chance',
+          points: layers.map((one, i) => [i, one.chance_mean, one.chance_mean, one.chance_most]),
+        },
+      ],
+    });
+    this.pairs = layers;
+    this.layer.replaceChildren(...layers.map(({ layer }, i) => element('option', { value: i }, String(layer))));
+    this.showPairs();
+    this.routesTable.replaceChildren(
+      table(
+        'agreement of routes',
+        ['layer', 'agreement', 'chance', 'largest by chance', 'p', 'best matched experts'],
+        layers.map((one) => [
+          one.layer,
+          share(one.agreement),
+          share(one.chance_mean),
+          share(one.chance_most),
+          Number(one.p.toPrecision(2)),
+          [...one.pairs]
+            .sort((a, b) => b.shared - a.shared)
+            .slice(0, 5)
+            .map(({ first, second, shared }) => `${first} = ${second} (${Math.round(100 * shared)} %)`)
+            .join(', '),
+        ]),
+      ),
+    );
+  }
+
+  // The matched pairs of one layer, the most similar first.
+  showPairs() {
+    const one = this.pairs?.[Number(this.layer.value)];
+    if (!one) return;
+    const pairs = [...one.pairs].sort((a, b) => b.shared - a.shared).slice(0, 32);
+    this.matched.show({
+      kind: 'dots',
+      x: { name: 'share of the positions of the first expert', begin: 0, end: 1 },
+      categories: pairs.map(({ first, second }) => `${first} = ${second}`),
+      series: [{ name: 'shared positions', points: pairs.map(({ shared }, i) => [i, shared]) }],
+    });
+  }
+
+  news() {
+    if (this.waiting) return;
+    this.waiting = setTimeout(() => {
+      this.waiting = 0;
+      if (this.board.current() === 'causal') this.show();
+    }, 1000);
+  }
+
+  figures() {
+    return [this.change, this.classes, this.agreement, this.matched];
+  }
+
+  draw() {
+    for (const figure of this.figures()) figure.draw();
+  }
+
+  resize() {
+    for (const figure of this.figures()) figure.resize();
+  }
+}
