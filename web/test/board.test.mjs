@@ -314,7 +314,8 @@ try {
   await map.getByRole('button', { name: 'UMAP', exact: true }).click();
   assert.notEqual(await mapNow(), end);
   await figure('Co-activated experts').locator('svg').waitFor();
-  await figure('Gate entropy').locator('svg').waitFor();
+  await figure('Gini of load').locator('svg').waitFor();
+  assert.ok(await figure('Gate entropy').isHidden(), 'one evaluation is not a curve');
   const carried = await page.evaluate(() => window.somePage.views[0].views.inside.load.chart.spec);
   assert.deepEqual(carried.x.values, [5, 10, 15, 20]);
   for (const row of carried.rows) assert.ok(Math.abs(row.reduce((a, b) => a + b) - 8) < 0.1, 'shares are of 8 experts');

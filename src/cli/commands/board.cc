@@ -84,7 +84,10 @@ namespace {
 
 void set_up_board(Command& command) {
   auto options = std::make_shared<BoardFlags>();
-  command.add_option("FOLDERS", options->folders, "run folders, or folders that contain them (default: runs)");
+  command
+      .add_option("FOLDERS", options->folders,
+                  "runs, by name (in runs) or folder, or folders that contain them (default: runs)")
+      ->run_folder();
   command.add_option("--port", options->port, "port; 0 = any (default: the first free port from 6060)")
       ->range(0, 65535);
   command

@@ -152,7 +152,7 @@ export class Ask {
     this.fields = { temperature, topK, seed, most };
     this.two = element('input', { type: 'checkbox', change: () => this.show() });
     this.sides = [new Side(board, 'A'), new Side(board, 'B')];
-    this.go = button('Ask', () => this.board.guard(this.ask()));
+    this.go = button('Ask', () => this.board.guard(this.ask()), { class: 'main' });
     this.stop = button('Stop', () => this.stopping?.abort());
     this.form = element(
       'form',
@@ -166,13 +166,13 @@ export class Ask {
       element(
         'div',
         { class: 'controls' },
+        this.go,
+        this.stop,
         temperatureLabel,
         topKLabel,
         seedLabel,
         mostLabel,
         element('label', {}, this.two, ' compare with a second model'),
-        this.go,
-        this.stop,
       ),
     );
     this.prompt.addEventListener('keydown', (event) => {

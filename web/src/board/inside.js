@@ -212,8 +212,10 @@ export class Inside {
     const { layers } = await ask('/api/layers', this.question({ metric }));
     if (of !== this.shown) return;
     const { experts } = this.board.runs.get(this.id());
-    const nothing = metric === 'eval.births' || metric === 'eval.deaths'; // not drawn where there are none
-    figure.node.hidden = layers.every((points) => points.every(([, y]) => nothing && y === 0));
+    // Hidden if there is nothing to see: a single point, or no birth, death or unused expert.
+    const counts = ['eval.births', 'eval.deaths', 'eval.experts_used_this_epoch'].includes(metric);
+    const flat = (points) => points.length < 2 || (counts && points.every(([, y]) => use(y, experts) === 0));
+    figure.node.hidden = layers.every(flat);
     if (figure.node.hidden) return;
     const middle = Math.floor(layers.length / 2);
     figure.show({

@@ -59,7 +59,12 @@ export class Table {
       (value) => (value === undefined ? '' : typeof value === 'number' ? String(value) : value),
       key,
     ]);
-    return [['run', (run) => run.name, String], ...fixed, ...settings];
+    const runs = this.board.chosen().map((id) => this.board.runs.get(id));
+    const labels = [
+      ['tags', (run) => run.tags?.join(', '), String],
+      ['note', (run) => run.note?.split('\n')[0], (text) => (text.length > 60 ? `${text.slice(0, 60)}…` : text)],
+    ].filter(([, value]) => runs.some((run) => value(run) !== undefined));
+    return [['run', (run) => run.name, String], ...labels, ...fixed, ...settings];
   }
 
   runs() {
