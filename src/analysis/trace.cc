@@ -33,7 +33,6 @@ std::vector<int> parse_layers(const std::string& list, const ModelConfig& config
 
 namespace {
 
-constexpr std::size_t every_slot = static_cast<std::size_t>(max_slots), max_passages = 4;
 constexpr std::int64_t words_around = 24;
 
 // Computes the memory's contributions token by token, because the mixture weights change along the text.
@@ -53,41 +52,22 @@ std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<
   const DeviceBatch device_batch = upload(ctx, batch);
   Tensor states, nll = run.model->evaluate(device_batch, {}, {.states = &states});
   MixtureState mixture(memory);
-  const Tensor born = memory.store.born.to(Device::cpu), hit = memory.store.hit.to(Device::cpu);
-  const std::int32_t only[1] = {0};
+  const SourceFinder finder(memory, run.tokenizer);
   MemoryPredictions answers(ctx, memory, {});
   for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
     const auto row = static_cast<std::int64_t>(t);
     const Tensor state = states.rows(row, row + 1);
     answers.set_say({mixture_weights(memory.settings, read_vector(mixture.shares))});
     answers.set_mixtures({mixture.contexts});
-    const std::vector<std::vector<std::int32_t>> before{
-        {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(t) + 1}};
-    const std::vector<SlotContribution> parts = answers.parts_of(state, only, ids[t + 1], every_slot, before).front();
-    const std::vector<ContextContribution> contexts = answers.contexts_of(0, before[0], ids[t + 1]);
     Tensor loss = nll.rows(row, row + 1);
     mix_losses(ctx, memory, batch, row, state, device_batch.targets.rows(row, row + 1), mixture, loss);
-    MemoryContribution& one = out[t + 1];
-    one.nll = read_vector(loss)[0];
-    const double whole = std::exp(-one.nll);
-    for (const SlotContribution& part : parts) {
-      const double share = part.weight / whole;
-      one.share += share;
-      if (one.passages.size() >= max_passages || share < 0.005) continue;
-      const std::int64_t at = part.entry * memory.store.slots() + part.slot;
-      const std::int64_t first = born.data<std::int64_t>()[at], last = hit.data<std::int64_t>()[at];
-      one.passages.emplace_back(share, passage_at(memory, run.tokenizer, first, words_around));
-      if (last != first && one.passages.size() < max_passages)
-        one.passages.emplace_back(share, passage_at(memory, run.tokenizer, last, words_around));
-    }
-    for (const ContextContribution& context : contexts) {
-      const double share = context.weight / whole;
-      one.contexts_share += share;
-      if (share >= 0.005)
-        one.contexts.push_back(
-            {context.tokens, share, context.seen, passage_at(memory, run.tokenizer, context.hit, words_around)});
-    }
-    one.share = std::min(one.share + one.contexts_share, 1.0);
+    const double mixed = read_vector(loss)[0];
+    // The weights of `answers` are those before this token was learned.
+    const MemoryShares shares =
+        answers.shares_of(state, 0, {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(t) + 1}, ids[t + 1],
+                          std::exp(-mixed), max_sources);
+    static_cast<TokenSources&>(out[t + 1]) = finder.find(shares, max_sources, words_around);
+    out[t + 1].nll = mixed;
   }
   return out;
 }
@@ -135,22 +115,8 @@ nlohmann::json to_json(const Trace& trace, const OpenedRun& run) {
     if (t > 0 && choices.next[t - 1] >= 0) one["loss"] = choices.nll[t - 1];
     if (t > 0 && t < trace.remembered.size()) {
       const MemoryContribution& memory = trace.remembered[t];
-      nlohmann::json passages = nlohmann::json::array();
-      for (const auto& [share, passage] : memory.passages) {
-        passages.push_back(to_json(passage));
-        passages.back()["share"] = share;
-      }
-      one["memory"] = {{"share", memory.share}, {"loss", memory.nll}, {"passages", passages}};
-      if (memory.contexts_share > 0) {
-        nlohmann::json contexts = nlohmann::json::array();
-        for (const MemoryContribution::FromContext& context : memory.contexts)
-          contexts.push_back({{"tokens", context.tokens},
-                              {"share", context.share},
-                              {"seen", context.seen},
-                              {"last", to_json(context.last)}});
-        one["memory"]["contexts_share"] = memory.contexts_share;
-        one["memory"]["contexts"] = contexts;
-      }
+      one["memory"] = to_json(static_cast<const TokenSources&>(memory));
+      one["memory"]["loss"] = memory.nll;
     }
     if (trace.prompt_tokens > 0) one["generated"] = t >= trace.prompt_tokens;
     nlohmann::json layers = nlohmann::json::array();

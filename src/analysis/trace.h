@@ -6,26 +6,13 @@
 #include <vector>
 
 #include "analysis/assignments.h"
-#include "analysis/pages/memory_view.h"
+#include "analysis/pages/token_sources.h"
 
 namespace some {
 
 // The memory's contribution to the prediction of a token.
-struct MemoryContribution {
-  double share = 0;  // fraction of the token's probability
-  double nll = 0;    // loss of the mixture, in nats
-  // passages of the slots that hold this token, weighted by their fraction of its probability
-  std::vector<std::pair<double, Passage>> passages;
-  // Contexts that the token followed before, the longest first: their fraction of its probability, how often it
-  // followed, and where it last did. `contexts_share`: sum over all contexts, a part of `share`.
-  struct FromContext {
-    int tokens = 0;
-    double share = 0;
-    std::int64_t seen = 0;
-    Passage last;
-  };
-  std::vector<FromContext> contexts;
-  double contexts_share = 0;
+struct MemoryContribution : TokenSources {
+  double nll = 0;  // loss of the mixture, in nats
 };
 
 struct Trace {

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t max_opened = 2, longest_prompt = 16000;
 constexpr int max_tokens = 400;
+constexpr std::int64_t words_around = 12;  // of passages
 constexpr auto longest_answer = std::chrono::minutes(3);
 
 void send(Stream& stream, const nlohmann::json& line) {
@@ -227,10 +228,20 @@ void GenerationService::write(const RunLog& run, Asked& asked, Stream& stream) {
     return !stream.is_open() || worker_.stopping() || std::chrono::steady_clock::now() - begun > longest_answer;
   };
   asked.how.memory = memory;
+  std::optional<SourceFinder> finder;
+  if (memory != nullptr) {
+    finder.emplace(*memory, model.tokenizer);
+    asked.how.sources = max_sources;
+  }
   const std::vector<Generated> written =
       generate(*model.model, model.tokenizer, {asked.prompt}, asked.how, [&](std::size_t, const TokenEvent& event) {
         if (!event.routes.empty()) send(stream, {{"kind", "read"}, {"tokens", to_json(event.routes)}});
-        send(stream, {{"kind", "token"}, {"text", word(event.token)}});
+        nlohmann::json line{{"kind", "token"}, {"text", word(event.token)}};
+        if (finder) {
+          line["sources"] = to_json(finder->find(event.memory, max_sources, words_around));
+          line["probability"] = event.memory.probability;
+        }
+        send(stream, line);
       });
   if (!stream.is_open()) return;
   nlohmann::json end{{"kind", "end"}, {"text", valid_text(written[0].text)}, {"stopped", written[0].stopped}};

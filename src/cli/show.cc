@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/terminal.h"
+#include "core/escape.h"
 
 namespace some {
 
@@ -36,6 +39,51 @@ std::string format_rate(std::size_t tokens, double seconds) {
   return tokens == 0 || seconds <= 0 ? count
                                      : fmt::format("{}, {:.{}f} tokens/s", count, static_cast<double>(tokens) / seconds,
                                                    static_cast<double>(tokens) / seconds < 10 ? 1 : 0);
+}
+
+namespace {
+
+std::string described(const TokenSource& source) {
+  const Passage& passage = source.passage;
+  return fmt::format("{:>3.0f}% {}, {} at {}: {}[{}]{}", 100 * source.share,
+                     source.is_context()
+                         ? fmt::format("context of {} token{}, seen {} time{}", source.context_tokens,
+                                       source.context_tokens == 1 ? "" : "s", source.seen, source.seen == 1 ? "" : "s")
+                         : "slot",
+                     escaped(passage.text), passage.offset, escaped(visible(passage.before)),
+                     escaped(visible(passage.token)), escaped(visible(passage.after)));
+}
+
+}  // namespace
+
+void print_sources(const std::vector<SourcedToken>& tokens) {
+  constexpr std::size_t most_columns = 24;
+  constexpr double least_share = 0.01;
+  std::size_t widest = 5;
+  for (const SourcedToken& one : tokens) widest = std::max(widest, display_width(escaped(visible(one.text))));
+  widest = std::min(widest, most_columns);
+  fmt::print(
+      "share of model, slots and contexts in the probability of each token, and the largest source of each kind\n");
+  fmt::print("{:>4}  {}  {:>6}  {:>5}  {:>5}  {:>8}  source\n", "", padded("token", widest), "prob.", "model", "slots",
+             "contexts");
+  for (const SourcedToken& one : tokens) {
+    const TokenSources& from = one.sources;
+    std::string line = fmt::format("{:>4}  {}  {:>6.3f}  {:>4.0f}%  {:>4.0f}%  {:>7.0f}%", one.index,
+                                   padded(escaped(visible(one.text)), widest), from.probability, 100 * from.model(),
+                                   100 * from.slots, 100 * from.contexts);
+    const std::size_t columns = display_width(line);
+    bool first = true;
+    for (const bool context : {false, true}) {
+      const auto found = std::find_if(from.passages.begin(), from.passages.end(), [&](const TokenSource& source) {
+        return source.is_context() == context && source.share >= least_share;
+      });
+      if (found == from.passages.end()) continue;
+      line += first ? "  " : "\n" + std::string(columns + 2, ' ');
+      line += described(*found);
+      first = false;
+    }
+    fmt::print("{}\n", line);
+  }
 }
 
 void add_sampling_flags(Command& command, GenerateOptions& options) {

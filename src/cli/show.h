@@ -1,8 +1,11 @@
 // Output shared by several commands.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "analysis/pages/token_sources.h"
 #include "analysis/trace.h"
 #include "cli/command.h"
 #include "inference/generate.h"
@@ -20,6 +23,15 @@ std::string padded(const std::string& text, std::size_t width);
 std::string format_rate(std::size_t tokens, double seconds);
 // --temperature, --top-k, --top-p, --min-p, the penalties, --stop, --seed, --max-tokens, --ignore-eos
 void add_sampling_flags(Command& command, GenerateOptions& options);
+// A token with its sources in a memory.
+struct SourcedToken {
+  std::int64_t index = 0;  // in the whole text
+  std::string text;
+  TokenSources sources;
+};
+// Prints a table: per token its probability, the shares of model, slots and contexts in it, and the largest source of
+// each kind.
+void print_sources(const std::vector<SourcedToken>& tokens);
 // Prints a table of the experts assigned to each token.
 void print_trace(const Trace& trace, const OpenedRun& run);
 

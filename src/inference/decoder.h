@@ -76,10 +76,8 @@ struct DecodedRow {
   bool finite = true;  // false: the logits are not finite, and no token was sampled
   double logprob = 0;  // if logprobs >= 0; includes the memory, before penalties and temperature
   std::vector<TokenLogprob> top;
-  double memory_share = 0;                    // sources: the memory's part of the token's probability
-  std::vector<SlotContribution> sources;      // largest first
-  std::vector<ContextContribution> contexts;  // of a memory with contexts: the longest first; part of memory_share
-  std::vector<float> state;                   // state
+  MemoryShares memory;       // sources
+  std::vector<float> state;  // state
 };
 
 struct DecodeResult {

@@ -350,7 +350,7 @@ void Engine::drawn(const std::shared_ptr<Sequence>& sequence, DecodedRow& row) {
   const SequenceRequest& request = sequence->request;
   --sequence->in_flight;
   if (request.stop_at_eos && row.token == tokenizer_.eos_id()) {
-    if (request.logprobs >= 0) sequence->eos = PromptToken{row.logprob, std::move(row.top), 0, {}, {}};
+    if (request.logprobs >= 0) sequence->eos = PromptToken{row.logprob, std::move(row.top), {}};
     return finish(sequence, FinishReason::eos);
   }
   if (std::find(request.stop_tokens.begin(), request.stop_tokens.end(), row.token) != request.stop_tokens.end())
@@ -363,9 +363,7 @@ void Engine::drawn(const std::shared_ptr<Sequence>& sequence, DecodedRow& row) {
   event.text = sequence->text.add(row.token);
   event.logprob = row.logprob;
   event.top = std::move(row.top);
-  event.memory_share = row.memory_share;
-  event.sources = std::move(row.sources);
-  event.contexts = std::move(row.contexts);
+  event.memory = std::move(row.memory);
   event.routes = std::exchange(sequence->routes, {});
   {
     const std::lock_guard lock(mutex_);
@@ -384,8 +382,7 @@ void Engine::scored(const std::shared_ptr<Sequence>& sequence, std::size_t index
     sequence->state_sum.resize(row.state.size());
     for (std::size_t i = 0; i < row.state.size(); ++i) sequence->state_sum[i] += static_cast<double>(row.state[i]);
   } else {
-    sequence->scores[index] = {row.logprob, std::move(row.top), row.memory_share, std::move(row.sources),
-                               std::move(row.contexts)};
+    sequence->scores[index] = {row.logprob, std::move(row.top), std::move(row.memory)};
   }
   if (--sequence->unscored == 0) {
     if (!sequence->scores.empty() && sequence->request.on_prompt) sequence->request.on_prompt(sequence->scores);

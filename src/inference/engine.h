@@ -66,20 +66,16 @@ struct TokenEvent {
   // The text completed by this token: whole UTF-8 characters, without a possible beginning of a stop string. All
   // pieces, followed by FinishedSequence::rest, are the text.
   std::string text;
-  double logprob = 0;             // if SequenceRequest::logprobs >= 0
-  std::vector<TokenLogprob> top;  // the most likely tokens at this position
-  double memory_share = 0;        // if SequenceRequest::sources > 0
-  std::vector<SlotContribution> sources;
-  std::vector<ContextContribution> contexts;  // of a memory with contexts
+  double logprob = 0;               // if SequenceRequest::logprobs >= 0
+  std::vector<TokenLogprob> top;    // the most likely tokens at this position
+  MemoryShares memory;              // if SequenceRequest::sources > 0
   std::vector<TokenRoutes> routes;  // of the tokens read since the last event: first the prompt's, then one per event
 };
 
 struct PromptToken {
   double logprob = 0;  // of this token given those before it; 0 for the first token
   std::vector<TokenLogprob> top;
-  double memory_share = 0;
-  std::vector<SlotContribution> sources;
-  std::vector<ContextContribution> contexts;  // of a memory with contexts
+  MemoryShares memory;
 };
 
 struct FinishedSequence {

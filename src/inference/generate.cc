@@ -84,6 +84,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
     request.stop = options.stop_strings;
     request.slide = options.slide;
     request.memory = options.memory;
+    request.sources = options.memory != nullptr ? options.sources : 0;
     request.routes = options.routes;
     if (observe) request.on_token = [&observe, i](const TokenEvent& event) { observe(i, event); };
     request.on_finish = [&, i](const FinishedSequence& end) {

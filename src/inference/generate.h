@@ -32,6 +32,7 @@ struct GenerateOptions : SamplingOptions {  // `stream` of each prompt is set to
   bool routes = false;          // TokenEvent has the experts of each token read
   // A memory that is mixed into every prediction. It reads each prompt first, which determines the mixture weights.
   Memory* memory = nullptr;
+  int sources = 0;  // with a memory: TokenEvent has its shares, with at most so many slots
 };
 
 struct Generated {

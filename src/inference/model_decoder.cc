@@ -288,18 +288,9 @@ void HostDecoder::predict(const DecodeBatch& batch, const std::vector<std::size_
     DecodedRow& out = result.wanted[wanted[n]];
     const Memory* memory = sequences_[static_cast<std::size_t>(slot_of(wanted[n]))].memory;
     if (want.sources <= 0 || memory == nullptr || !out.finite || want.kind == WantedRow::Kind::state) continue;
-    const std::vector<std::int32_t> texts{slot_of(wanted[n])};
-    const std::vector<std::vector<std::int32_t>> contexts{before(n)};
-    MemoryPredictions& predictions = *memories_.at(memory).predictions;
-    std::vector<SlotContribution> all = predictions.parts_of(states_of(n), texts, out.token, SIZE_MAX, contexts)[0];
-    out.contexts = predictions.contexts_of(texts[0], contexts[0], out.token);
-    double held = 0;
-    for (const SlotContribution& one : all) held += one.weight;
-    for (const ContextContribution& one : out.contexts) held += one.weight;
     const double probability = std::exp(logprobs_of({logits.data() + n * vocab, vocab}, out.token, 0).chosen.logprob);
-    out.memory_share = probability > 0 ? std::min(1.0, held / probability) : 0;
-    all.resize(std::min(all.size(), static_cast<std::size_t>(want.sources)));
-    out.sources = std::move(all);
+    out.memory = memories_.at(memory).predictions->shares_of(states_of(n), slot_of(wanted[n]), before(n), out.token,
+                                                             probability, static_cast<std::size_t>(want.sources));
   }
 }
 

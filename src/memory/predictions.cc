@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include "memory/reader.h"
 
@@ -136,6 +137,26 @@ std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(
                       });
     own.resize(kept);
   }
+  return out;
+}
+
+MemoryShares MemoryPredictions::shares_of(const Tensor& state, std::int32_t text,
+                                          const std::vector<std::int32_t>& before, std::int32_t value,
+                                          double probability, std::size_t most) {
+  MemoryShares out;
+  out.probability = probability;
+  if (!(probability > 0)) return out;
+  const std::array<std::int32_t, 1> texts{text};
+  out.of_slots = parts_of(state, texts, value, std::numeric_limits<std::size_t>::max(), std::span(&before, 1)).front();
+  out.of_contexts = contexts_of(text, before, value);
+  for (SlotContribution& one : out.of_slots) out.slots += one.weight /= probability;
+  for (ContextContribution& one : out.of_contexts) out.contexts += one.weight /= probability;
+  // The sums can exceed the probability by rounding only.
+  if (const double total = out.total(); total > 1) {
+    out.slots /= total;
+    out.contexts /= total;
+  }
+  out.of_slots.resize(std::min(out.of_slots.size(), most));
   return out;
 }
 

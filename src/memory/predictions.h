@@ -10,18 +10,29 @@
 
 namespace some {
 
-// Contribution of one slot to a prediction.
+// Contribution of one slot to the probability of a token.
 struct SlotContribution {
   std::int32_t slot = 0, entry = 0;  // entry: index of the token among the tokens of the slot
-  double weight = 0;                 // fraction of the whole prediction, model included
+  double weight = 0;                 // part of the probability; in MemoryShares a fraction of it
 };
 
-// Contribution of one context to a prediction: the part from its own counts, without those of shorter contexts.
+// Contribution of one context to the probability of a token: what its own counts add, apart from those of shorter
+// contexts.
 struct ContextContribution {
   int tokens = 0;                    // of the context
-  double weight = 0;                 // fraction of the whole prediction, model included
-  std::int32_t seen = 0;             // number of times the token followed this context
-  std::int64_t born = -1, hit = -1;  // packed places of the first and the last time
+  double weight = 0;                 // part of the probability; in MemoryShares a fraction of it
+  std::int32_t seen = 0;             // how often the token followed this context
+  std::int64_t born = -1, hit = -1;  // packed places where it did so first and last
+};
+
+// The memory's sources of one token. All numbers are fractions of the token's probability; the rest, 1 − total(), is
+// the model's.
+struct MemoryShares {
+  double probability = 0;                        // of the token, by model and memory together
+  double slots = 0, contexts = 0;                // of all slots, of all contexts
+  std::vector<SlotContribution> of_slots;        // the largest first
+  std::vector<ContextContribution> of_contexts;  // the longest first
+  double total() const { return slots + contexts; }
 };
 
 class MemoryPredictions {
@@ -45,6 +56,9 @@ class MemoryPredictions {
   // contexts.
   std::vector<ContextContribution> contexts_of(std::int32_t text, std::span<const std::int32_t> before,
                                                std::int32_t value) const;
+  // Both for one row, as fractions of the token's probability in the mixture, with at most `most` slots.
+  MemoryShares shares_of(const Tensor& state, std::int32_t text, const std::vector<std::int32_t>& before,
+                         std::int32_t value, double probability, std::size_t most);
 
  private:
   // The weights of all sources for each row; empty for a memory without contexts.

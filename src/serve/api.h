@@ -22,7 +22,7 @@ struct ApiLimits {
   std::int64_t choices = 128;               // prompts * n
   std::int64_t reported_numbers = 1 << 22;  // tokens * (1 + logprobs) of a request
 };
-inline constexpr int max_logprobs = 20, max_stops = 16, max_sources = 8;
+inline constexpr int max_logprobs = 20, max_stops = 16;
 inline constexpr std::size_t max_stop_bytes = 1000, max_name_bytes = 256, max_session_bytes = 64;
 
 // How the messages of a chat become one text that the model continues (docs/serve.md).

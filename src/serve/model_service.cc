@@ -162,7 +162,7 @@ struct ModelService::Running {
   std::size_t left = 0;  // unfinished sequences
   Session* session = nullptr;
   Memory* memory = nullptr;
-  Tensor born;  // places of the memory's slots, to show passages
+  std::optional<SourceFinder> sources;
   bool first_token = false, ended = false;
   std::optional<Error> error;  // reason why the server ended it
 };
@@ -548,7 +548,8 @@ void ModelService::start_generation(const std::shared_ptr<Job>& job) {
   } else if (request.some.memory && loaded.memory) {
     running->memory = &*loaded.memory;
   }
-  if (running->memory != nullptr && request.some.sources) running->born = running->memory->store.born.to(Device::cpu);
+  if (running->memory != nullptr && request.some.sources)
+    running->sources.emplace(*running->memory, running->loaded->run.tokenizer);
   outputs_.push_back({job, 0, std::monostate()});
   if (running->session != nullptr) ++running->session->users;
   running_.push_back(running);
@@ -593,20 +594,7 @@ void ModelService::add_choices(const std::shared_ptr<Running>& running) {
       if (!wanted) return;
       std::optional<TokenSources> sources;
       if (running->job->reply->request().some.sources) {
-        sources.emplace();
-        sources->share = event.memory_share;
-        const Memory* memory = running->memory;
-        for (const SlotContribution& part : event.sources) {
-          const std::int64_t place = running->born.data<std::int64_t>()[part.entry * memory->store.slots() + part.slot];
-          if (place == no_place) continue;
-          sources->passages.push_back(
-              {part.weight, passage_at(*memory, running->loaded->run.tokenizer, place, passage_tokens), std::nullopt});
-        }
-        for (const ContextContribution& part : event.contexts) {
-          if (part.hit < 0) continue;
-          sources->passages.push_back(
-              {part.weight, passage_at(*memory, running->loaded->run.tokenizer, part.hit, passage_tokens), part});
-        }
+        sources = running->sources ? running->sources->find(event.memory, max_sources, passage_tokens) : TokenSources();
       }
       outputs_.push_back({running->job, i, std::pair(event, std::move(sources))});
     };

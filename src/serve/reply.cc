@@ -173,21 +173,10 @@ void Reply::token(std::size_t index, const TokenEvent& event, std::optional<Toke
   }
   add_routes(choice, event.routes);
   if (!sources) return;
-  Json passages = Json::array();
-  for (const TokenSources::Source& source : sources->passages) {
-    Json one = to_json(source.passage);
-    one["weight"] = rounded(source.weight, 1e6);
-    one["kind"] = source.context ? "context" : "slot";
-    if (source.context) {
-      one["context_tokens"] = source.context->tokens;
-      one["seen"] = source.context->seen;
-    }
-    passages.push_back(std::move(one));
-  }
-  choice.sources.push_back({{"index", std::ssize(prompt_of(index)) + event.number},
-                            {"token", word(event.token)},
-                            {"share", rounded(sources->share, 1e6)},
-                            {"passages", std::move(passages)}});
+  Json one = to_json(*sources);
+  one["index"] = std::ssize(prompt_of(index)) + event.number;
+  one["token"] = word(event.token);
+  choice.sources.push_back(std::move(one));
   choice.has_news = true;
 }
 

@@ -10,23 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "analysis/pages/memory_view.h"
+#include "analysis/pages/token_sources.h"
 #include "http/http.h"
 #include "inference/engine.h"
 #include "serve/api.h"
 
 namespace some {
-
-// The memory's contribution to one new token.
-struct TokenSources {
-  double share = 0;  // fraction of the token's probability
-  struct Source {
-    double weight = 0;  // fraction of the token's probability
-    Passage passage;
-    std::optional<ContextContribution> context;  // none: the source is a slot
-  };
-  std::vector<Source> passages;
-};
 
 // Fields shared by all choices of a response.
 struct ReplyHead {

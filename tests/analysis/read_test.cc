@@ -249,9 +249,9 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
     request.memory = i == 1 ? nullptr : &memory;
     request.sources = i == 0 ? 3 : 0;
     request.on_token = [&](const TokenEvent& event) {
-      EXPECT_LE(event.sources.size(), 3u);
-      share_of_memory = std::max(share_of_memory, event.memory_share);
-      sources += event.sources.size();
+      EXPECT_LE(event.memory.of_slots.size(), 3u);
+      share_of_memory = std::max(share_of_memory, event.memory.total());
+      sources += event.memory.of_slots.size();
     };
     request.on_finish = [&ends, i](const FinishedSequence& end) { ends[i] = end; };
     engine.add(std::move(request));
@@ -269,10 +269,11 @@ TEST(Memory, HasItsSayInEvaluationGenerationAndTraces) {
   double share = 0;
   std::size_t passages = 0;
   for (std::size_t t = 1; t < ids.size(); ++t) {
-    share = std::max(share, trace.remembered[t].share);
-    for (const auto& [part, passage] : trace.remembered[t].passages) {
-      EXPECT_EQ(passage.text, "builtin:recipes");
-      EXPECT_EQ(passage.token, run.tokenizer.decode(std::span(ids).subspan(t, 1)));
+    share = std::max(share, trace.remembered[t].memory());
+    for (const TokenSource& source : trace.remembered[t].passages) {
+      EXPECT_EQ(source.passage.text, "builtin:recipes");
+      EXPECT_EQ(source.passage.token, run.tokenizer.decode(std::span(ids).subspan(t, 1)));
+      EXPECT_FALSE(source.is_context());
       ++passages;
     }
   }

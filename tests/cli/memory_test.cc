@@ -29,8 +29,8 @@ class MemoryCommands : public testing::Test {
     folder_->write("b.txt", "The bear likes pears. The bear likes pears, and so does the fox.\n");
   }
   static void TearDownTestSuite() { delete folder_; }
-  static CommandResult some(const std::vector<std::string>& arguments) {
-    return run_command(folder_->path(), arguments);
+  static CommandResult some(const std::vector<std::string>& arguments, const std::string& input = "") {
+    return run_command(folder_->path(), arguments, input);
   }
   static CommandResult read(const std::string& memory, std::vector<std::string> more) {
     more.insert(more.begin(), {"read", "runs/tiny", "--memory", memory, "--slots", "100", "--device", "cpu"});
@@ -78,6 +78,27 @@ TEST_F(MemoryCommands, TendingKeepsTheNumbersAsTheyAre) {
   EXPECT_EQ(wrong.code, 2) << wrong.err;
 }
 
+// Shares are fractions of the token's probability: those of the passages are parts of their kind's. Returns the share
+// of contexts.
+double check_sources(const Json& memory) {
+  const double slots = memory["slots_share"], contexts = memory["contexts_share"], rounding = 1e-5;
+  EXPECT_GE(slots, 0);
+  EXPECT_GE(contexts, 0);
+  EXPECT_NEAR(slots + contexts, memory["share"].get<double>(), rounding) << memory;
+  EXPECT_LE(slots + contexts, 1 + rounding) << memory;
+  double of_slots = 0, of_contexts = 0, last = 2;
+  for (const Json& one : memory["passages"]) {
+    EXPECT_LE(one["share"], last) << "the largest first";
+    last = one["share"];
+    const bool context = one["kind"] == "context";
+    (context ? of_contexts : of_slots) += last;
+    EXPECT_EQ(one.contains("seen") && one["seen"] >= 1, context) << one;
+  }
+  EXPECT_LE(of_slots, slots + rounding) << memory;
+  EXPECT_LE(of_contexts, contexts + rounding) << memory;
+  return contexts;
+}
+
 TEST_F(MemoryCommands, ContextsAreShownWithTheirPlaces) {
   const std::vector<std::string> contexts{"--contexts", "3", "--context-entries", "2000", "--original", "0"};
   const auto reads = [&](const std::string& memory, std::vector<std::string> texts) {
@@ -103,11 +124,38 @@ TEST_F(MemoryCommands, ContextsAreShownWithTheirPlaces) {
   double share = 0;
   const Json trace = Json::parse(traced.out);
   for (const Json& token : trace["tokens"]) {
-    if (!token.contains("memory") || !token["memory"].contains("contexts")) continue;
-    for (const Json& one : token["memory"]["contexts"]) share = std::max(share, one["share"].get<double>());
-    EXPECT_LE(token["memory"]["contexts_share"].get<double>(), token["memory"]["share"].get<double>() + 1e-9);
+    if (!token.contains("memory")) continue;
+    share = std::max(share, check_sources(token["memory"]));
+  }
+  EXPECT_GT(share, 0.1) << "of contexts";
+  const CommandResult table =
+      some({"trace", "runs/tiny", "--text", "The fox likes plum jam", "--memory", "counts", "--device", "cpu"});
+  EXPECT_NE(table.out.find("% context of "), std::string::npos) << table.out;
+  const std::vector<std::string> writes{
+      "generate", "runs/tiny", "--prompt", "The fox likes", "--max-tokens",  "6", "--ignore-eos", "--memory",
+      "counts",   "--sources", "--device", "cpu",           "--temperature", "0"};
+  std::vector<std::string> in_json = writes;
+  in_json.insert(in_json.end(), {"--json", "--samples", "2"});
+  const CommandResult written = some(in_json);
+  ASSERT_EQ(written.code, 0) << written.err;
+  share = 0;
+  const Json all_written = Json::parse(written.out);
+  for (const Json& sample : all_written["samples"]) {
+    ASSERT_EQ(sample["sources"].size(), 6u) << sample;
+    for (std::size_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(sample["sources"][i]["index"], sample["sources"][0]["index"].get<std::size_t>() + i);
+      EXPECT_GT(sample["sources"][i]["probability"], 0);
+      share = std::max(share, check_sources(sample["sources"][i]));
+    }
   }
   EXPECT_GT(share, 0.1);
+  EXPECT_NE(some(writes).out.find("model  slots  contexts"), std::string::npos);
+  const CommandResult talked =
+      some({"chat", "runs/tiny", "--memory", "counts", "--max-tokens", "4", "--device", "cpu"}, "The fox\n/sources\n");
+  EXPECT_EQ(talked.code, 0) << talked.err;
+  EXPECT_NE(talked.out.find("model  slots  contexts"), std::string::npos) << talked.out;
+  EXPECT_TRUE(says(some({"generate", "runs/tiny", "--prompt", "The fox", "--sources"}), Code::option_needs_another,
+                   {"--sources"}));
   EXPECT_EQ(some({"memory", "show", "counts"}).code, 0);
   EXPECT_EQ(some({"memory", "prune", "counts", "-o", "counts-pruned"}).code, 0);
   EXPECT_EQ(some({"memory", "merge", "counts-a", "counts", "-o", "counts-both"}).code, 0);

@@ -65,7 +65,7 @@ try {
     await group.getByRole('button').first().click();
     const second = page.getByRole('region', { name: 'the chosen token' });
     await second.waitFor();
-    assert.match(await second.textContent(), /The memory gave \d/);
+    assert.match(await second.textContent(), /Shares in the probability of this token.*slots.*contexts/);
     await listen(page, `a ${colorScheme} answer with sources`);
     await shoot('sources');
     await page.getByRole('button', { name: 'Forget' }).click();

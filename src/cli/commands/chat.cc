@@ -23,6 +23,8 @@
 namespace some {
 namespace {
 
+constexpr std::int64_t words_around = 12;  // of passages
+
 struct ChatFlags {
   ModelFlags model;
   GenerateOptions generate;
@@ -43,6 +45,7 @@ const ChatCommand commands[] = {
     {"/seed", "N", "seed of the next answer; later answers use the next numbers"},
     {"/again", "", "another answer to the same text"},
     {"/trace", "[FILE.html]", "which experts saw the tokens of the last text, as a table or a page"},
+    {"/sources", "", "with a memory: the shares of model, slots and contexts in each new token, and passages"},
     {"/settings", "", "current settings"},
     {"/help", "", "this list"},
     {"/quit", "", "leave (or Ctrl-D)"},
@@ -58,6 +61,7 @@ class Chat {
     memory_ = learn_ ? open_or_create_memory(run_, memory_file_, default_memory_settings(run_))
                      : open_memory(run_, memory_file_);
     options_.memory = &*memory_;
+    options_.sources = max_sources;
   }
 
   void talk() {
@@ -107,8 +111,14 @@ class Chat {
     };
     const bool stops = !options_.stop_strings.empty();
     std::size_t printed = 0;
+    std::optional<SourceFinder> finder;
+    if (memory_) finder.emplace(*memory_, run_.tokenizer);
+    std::vector<SourcedToken> sourced;
     const auto show = [&](std::size_t, const TokenEvent& event) {
       begin();
+      if (finder)
+        sourced.push_back({event.number, std::string(run_.tokenizer.token_bytes(event.token)),
+                           finder->find(event.memory, max_sources, words_around)});
       // With stop strings, text is held back while it may be the beginning of one.
       fmt::print("{}", stops ? event.text : shown_token(run_.tokenizer, event.token));
       printed += event.text.size();
@@ -120,6 +130,8 @@ class Chat {
     fmt::print("{}\n{}", stops ? out.continuation.substr(printed) : "", shows_ ? "" : "\n");
     std::fflush(stdout);
     text_ = out.text;
+    for (SourcedToken& one : sourced) one.index += std::ssize(out.prompt);
+    sourced_ = std::move(sourced);
     last_ = out;
     options_.seed += 1;
     if (shows_)
@@ -146,6 +158,12 @@ class Chat {
     }
     write_output_file(file, trace_page(trace, run_));
     fmt::print("page: {}\n", file);
+  }
+
+  void sources() const {
+    if (!memory_) bad_input(Code::option_needs_another, "{} requires --memory FILE", "/sources");
+    if (sourced_.empty()) bad_input(Code::prompt_empty, "/sources requires a generated text; generate one first");
+    print_sources(sourced_);
   }
 
   void help() const {
@@ -184,6 +202,8 @@ class Chat {
       answer(asked_);
     else if (name == "/trace")
       trace(value);
+    else if (name == "/sources")
+      sources();
     else if (name == "/temperature")
       options_.temperature = number(name, value, 0.0, 100.0);
     else if (name == "/top-k")
@@ -216,6 +236,7 @@ class Chat {
   bool shows_ = false;  // interactive session
   std::string text_, asked_;
   Generated last_;
+  std::vector<SourcedToken> sourced_;  // the new tokens of the last text; of a session with a memory
 };
 
 void run(ChatFlags options) {

@@ -20,6 +20,7 @@
 #include "core/files/folders.h"
 #include "inference/key_learner.h"
 #include "memory/memory_file.h"
+#include "plot/escape_html.h"
 #include "runs/run.h"
 
 namespace some {
@@ -34,9 +35,11 @@ struct GenerateFlags {
   bool adapt = false;
   std::int64_t adapt_window = 32;
   std::string memory;
-  bool learn = false;
+  bool learn = false, sources = false;
   bool json = false;
 };
+
+constexpr std::int64_t words_around = 12;  // of passages
 
 std::vector<std::string> given_prompts(const GenerateFlags& options) {
   std::vector<std::string> prompts = options.prompts;
@@ -90,6 +93,9 @@ void run(GenerateFlags options) {
                            : open_memory(run, options.memory);
     options.generate.memory = &*memory;
   }
+  if (options.sources && options.memory.empty())
+    bad_input(Code::option_needs_another, "{} requires --memory FILE", "--sources");
+  options.generate.sources = options.sources ? max_sources : 0;
   if (options.learn) {
     for (const std::string& prompt : given) learn_typed_text(run, *memory, prompt);
     keeper.save(*memory);
@@ -97,10 +103,16 @@ void run(GenerateFlags options) {
   const bool streamed = !options.json && prompts.size() == 1;
   const bool stops = !options.generate.stop_strings.empty();
   std::size_t printed = 0;
+  std::optional<SourceFinder> finder;
+  if (options.sources) finder.emplace(*memory, run.tokenizer);
+  std::vector<std::vector<SourcedToken>> sourced(prompts.size());
   bool begun = false;  // the prompt is printed with the first token, so that a rejected prompt is not printed
   const auto started = std::chrono::steady_clock::now();
   const std::vector<Generated> generated =
-      generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t, const TokenEvent& event) {
+      generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t index, const TokenEvent& event) {
+        if (finder)
+          sourced[index].push_back({event.number, std::string(run.tokenizer.token_bytes(event.token)),
+                                    finder->find(event.memory, max_sources, words_around)});
         if (!streamed) return;
         if (!begun) fmt::print("{}", prompts[0]);
         begun = true;
@@ -118,6 +130,14 @@ void run(GenerateFlags options) {
                       {"text", generated[i].text},
                       {"tokens", generated[i].tokens},
                       {"stopped", generated[i].stopped}});
+      if (!finder) continue;
+      nlohmann::json& all = list.back()["sources"] = nlohmann::json::array();
+      for (const SourcedToken& token : sourced[i]) {
+        all.push_back(to_json(token.sources));
+        all.back()["index"] = std::ssize(generated[i].prompt) + token.index;
+        all.back()["token"] = valid_text(token.text);
+        all.back()["probability"] = token.sources.probability;
+      }
     }
     nlohmann::json out{
         {"run", options.model.run}, {"step", run.step}, {"seed", options.generate.seed}, {"samples", list}};
@@ -137,6 +157,12 @@ void run(GenerateFlags options) {
   if (streamed) fmt::print("{}{}\n", begun ? "" : prompts[0], stops ? generated[0].continuation.substr(printed) : "");
   for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
+  for (std::size_t i = 0; finder && i < generated.size(); ++i) {
+    for (SourcedToken& token : sourced[i]) token.index += std::ssize(generated[i].prompt);
+    fmt::print("\n");
+    if (generated.size() > 1) fmt::print("text {}: ", i + 1);
+    print_sources(sourced[i]);
+  }
   // The following messages go to standard error, not into the text.
   std::fflush(stdout);
   std::size_t tokens = 0;
@@ -173,6 +199,9 @@ void set_up_generate(Command& command) {
   command.add_option("--memory", options->memory, "memory of this run, mixed into every prediction");
   command.add_flag("--learn", options->learn,
                    "with --memory: the memory first learns from the prompts and is saved (created if missing)");
+  command.add_flag("--sources", options->sources,
+                   "with --memory: a table of each new token's sources: the shares of model, slots and contexts in its "
+                   "probability, and passages");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
 }

@@ -11,7 +11,6 @@
 #include "cli/show.h"
 #include "cli/terminal.h"
 #include "core/error.h"
-#include "core/escape.h"
 #include "core/files/files.h"
 #include "core/files/folders.h"
 #include "inference/generate.h"
@@ -66,25 +65,11 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
     fmt::print("{}\n", line);
   }
   if (trace.remembered.empty()) return;
-  fmt::print("\nshare of the memory in each prediction, and its sources\n");
-  for (std::size_t t = 1; t < trace.remembered.size(); ++t) {
-    const MemoryContribution& one = trace.remembered[t];
-    fmt::print("{:>4}  {}  {:>5.1f}%", t, padded(visible(trace.words[t]), widest), 100 * one.share);
-    if (!one.passages.empty()) {
-      const Passage& passage = one.passages[0].second;
-      fmt::print("  {} at {}: {}[{}]{}", escaped(passage.text), passage.offset, visible(passage.before),
-                 visible(passage.token), visible(passage.after));
-    }
-    if (!one.contexts.empty()) {
-      const MemoryContribution::FromContext& context = one.contexts[0];
-      fmt::print("{}{:.1f}% from contexts, {} tokens long at most, seen {} time{}; last in {} at {}: {}[{}]{}",
-                 one.passages.empty() ? "  " : fmt::format("\n{:{}}", "", widest + 16), 100 * one.contexts_share,
-                 context.tokens, context.seen, context.seen == 1 ? "" : "s", escaped(context.last.text),
-                 context.last.offset, visible(context.last.before), visible(context.last.token),
-                 visible(context.last.after));
-    }
-    fmt::print("\n");
-  }
+  fmt::print("\n");
+  std::vector<SourcedToken> sourced;
+  for (std::size_t t = 1; t < trace.remembered.size(); ++t)
+    sourced.push_back({static_cast<std::int64_t>(t), trace.words[t], trace.remembered[t]});
+  print_sources(sourced);
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // model, or the same model with changed routing.
 import { colourOf, colours } from '../chart/style.js';
 import { button, element } from '../dom.js';
+import { percent, sources } from '../sources.js';
 import { trace } from '../view/trace.js';
 import { askLines } from './server.js';
 
@@ -24,6 +25,8 @@ class Side {
     Object.assign(this, { k, offLayer, offExpert });
     this.text = element('div', { class: 'text', 'aria-label': `text of model ${name}`, role: 'group' });
     this.told = element('p', { class: 'under', role: 'status' });
+    this.from = element('div', { class: 'token-sources', role: 'region', 'aria-label': `sources, model ${name}` });
+    this.from.hidden = true;
     this.fold = element('div', { class: 'view' });
     this.node = element(
       'div',
@@ -39,6 +42,7 @@ class Side {
       ),
       this.text,
       this.told,
+      this.from,
       this.fold,
     );
   }
@@ -77,16 +81,35 @@ class Side {
   clear() {
     this.text.replaceChildren();
     this.fold.replaceChildren();
+    this.from.hidden = true;
     this.told.textContent = '';
     this.words = [];
     this.read = 0;
     this.trace = undefined;
   }
 
-  word(text, written) {
-    const chip = element('span', { class: written ? 'written' : '' }, text === '' ? '∅' : text);
+  // A token with sources in a memory is a button that shows them.
+  word(text, written, from) {
+    const shown = text === '' ? '∅' : text;
+    const chip = from
+      ? button(shown, () => this.showSources(chip, text, from), { class: 'written', 'aria-expanded': 'false' })
+      : element('span', { class: written ? 'written' : '' }, shown);
     this.words.push({ text, chip });
     this.text.append(chip, this.blanks ? '' : ' ');
+  }
+
+  showSources(chip, text, { probability, sources: found }) {
+    const again = chip.getAttribute('aria-expanded') === 'true';
+    for (const { chip: other } of this.words) {
+      if (other.hasAttribute('aria-expanded')) other.setAttribute('aria-expanded', 'false');
+    }
+    chip.setAttribute('aria-expanded', String(!again));
+    this.from.hidden = again;
+    if (again) return;
+    this.from.replaceChildren(
+      element('p', {}, element('strong', {}, `“${text}”`), ` with a probability of ${percent(probability)}`),
+      sources(found),
+    );
   }
 
   // While a token is read, the strongest expert of the middle layer determines its color.
@@ -114,11 +137,13 @@ class Side {
       this.told.textContent = `generating (checkpoint of step ${line.step})`;
     }
     if (line.kind === 'read') this.paint(line.tokens);
-    if (line.kind === 'token') this.word(line.text, true);
+    if (line.kind === 'token') this.word(line.text, true, line.sources ? line : undefined);
     if (line.kind === 'error') this.told.textContent = line.error.message;
     if (line.kind !== 'end') return;
     const why = { eos: 'end of text', length: 'token limit reached', asked: 'stopped', context: 'context is full' };
-    this.told.textContent = `${this.words.length} tokens; ${why[line.stopped] ?? line.stopped}`;
+    const sourced = this.words.some(({ chip }) => chip.hasAttribute('aria-expanded'));
+    const more = sourced ? '; choose a token to see its sources' : '';
+    this.told.textContent = `${this.words.length} tokens; ${why[line.stopped] ?? line.stopped}${more}`;
     this.done = true;
     if (!line.trace) return;
     const place = element('div');

@@ -1,14 +1,13 @@
 // An answer while it is generated. When it is complete and experts or sources were requested, each token is a button
 // that shows them.
 import { button, element } from '../dom.js';
+import { percent, sources } from '../sources.js';
 
 // Returns the text of each token. A character may span several tokens: it is shown with the last of them.
 function texts(entries, blanks) {
   const decoder = new TextDecoder();
   return entries.map(({ bytes }) => (blanks ? '' : ' ') + decoder.decode(new Uint8Array(bytes), { stream: blanks }));
 }
-
-const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
 
 function experts(layers) {
   return element(
@@ -32,28 +31,6 @@ function experts(layers) {
               ` ${gate.toFixed(2)}`,
             ),
           ),
-        ),
-      ),
-    ),
-  );
-}
-
-function sources({ share, passages }) {
-  return element(
-    'div',
-    {},
-    element('p', {}, `The memory gave ${percent(share)} of this token's probability.`),
-    element(
-      'ul',
-      {},
-      passages.map(({ weight, kind, context_tokens, seen, text, before, token, after }) =>
-        element(
-          'li',
-          {},
-          `${percent(weight)} `,
-          element('q', {}, before, element('mark', {}, token), after),
-          ` from ${text}`,
-          kind === 'context' ? ` (context of ${context_tokens} tokens, followed by this token ${seen} times)` : '',
         ),
       ),
     ),

@@ -2,6 +2,7 @@
 // are the output of `some trace --json`.
 import { Chart } from '../chart/chart.js';
 import { button, choice, element } from '../dom.js';
+import { sources } from '../sources.js';
 
 const blank = (text) => (text === '' ? '∅' : text);
 const visible = (text) => blank(text).replace(/ /g, '·').replace(/\n/g, '↵');
@@ -300,24 +301,8 @@ class Trace {
   // Shows the memory's sources of a token: the words around it in the texts that were read.
   passages({ memory }) {
     if (!memory) return [];
-    const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`;
-    const told = element(
-      'p',
-      {},
-      `The memory has ${percent(memory.share)} of its probability, which is `,
-      `${Math.exp(-memory.loss).toPrecision(2)} with it.`,
-    );
-    const found = memory.passages.map(({ text, offset, before, token, after, share }) =>
-      element(
-        'blockquote',
-        {},
-        before,
-        element('mark', {}, token),
-        after,
-        element('footer', {}, `${text}, token ${offset}: ${percent(share)}`),
-      ),
-    );
-    return [told, ...found];
+    const told = `With the memory its probability is ${Math.exp(-memory.loss).toPrecision(2)}.`;
+    return [element('p', {}, told), sources(memory)];
   }
 
   drawSeen() {

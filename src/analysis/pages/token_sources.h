@@ -1,0 +1,52 @@
+// Sources of one predicted token: which part of its probability came from the model, from slots and from contexts of a
+// memory, with the passages of the texts that the memory has read. Generation, traces, the board and the server show
+// it.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "analysis/pages/memory_view.h"
+#include "memory/predictions.h"
+#include "text/tokenizer.h"
+
+namespace some {
+
+inline constexpr int max_sources = 8;  // passages shown per token
+
+// All shares are fractions of the token's probability.
+struct TokenSource {
+  double share = 0;
+  int context_tokens = -1;  // length of the context; -1: a slot
+  std::int64_t seen = 0;    // of a context: how often the token followed it
+  Passage passage;          // of a slot where it was inserted, of a context where the token followed it last
+  bool is_context() const { return context_tokens >= 0; }
+};
+
+struct TokenSources {
+  double probability = 0;             // of the token
+  double slots = 0, contexts = 0;     // of all slots, of all contexts
+  std::vector<TokenSource> passages;  // the largest share first
+  double memory() const { return slots + contexts; }
+  double model() const { return 1 - memory(); }
+};
+
+// Finds the passages of a memory, which must not change or move meanwhile.
+class SourceFinder {
+ public:
+  SourceFinder(const Memory& memory, const Tokenizer& tokenizer);
+  // At most `most` passages with `around` tokens on each side.
+  TokenSources find(const MemoryShares& shares, std::size_t most, std::int64_t around) const;
+
+ private:
+  const Memory& memory_;
+  const Tokenizer& tokenizer_;
+  Tensor born_;
+};
+
+// {"share", "slots_share", "contexts_share", "passages"}: `share` is that of slots and contexts together; a passage has
+// `kind`, "slot" or "context", and its own `share`.
+nlohmann::json to_json(const TokenSources& sources);
+
+}  // namespace some
