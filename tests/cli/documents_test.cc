@@ -46,6 +46,7 @@ case $1 in
   compress | decompress) flag --force ;;
   adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --max-documents 10; flag --max-eval-documents 4; fi ;;
   read) flag --tokens 600; flag --original 300 ;;
+  needle) flag --data builtin:stories ;;
   guilds) flag --shuffles 5; flag --max-documents 6 ;;
   ablate) flag --layer 0; flag --shuffles 5 ;;
   inspect) flag --max-documents 6 ;;
