@@ -226,7 +226,7 @@ Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings,
   Pass pass = new_pass(settings, true, batch);
   pass.counted = settings.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
-  pass.auxiliary_share = settings.loss_scale * static_cast<double>(batch.predicted);
+  pass.auxiliary_share = batch.loss_scale ? 1.0 : settings.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
   {
     const SideStream beside(ctx);
@@ -249,7 +249,8 @@ Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings,
   }
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
-  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, settings.loss_scale, nll, &dh);
+  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets,
+            batch.loss_scale ? LossScale(batch.loss_scale) : LossScale(settings.loss_scale), nll, &dh);
   if (ready) ready(config().layers);
   backward(batch, pass, tape, dh, ready);
   join_side_stream(ctx);

@@ -16,6 +16,9 @@ struct DeviceBatch {
   Tensor tokens, targets, positions;  // i32 [T]
   Sequences sequences;
   std::int64_t predicted = 0;
+  // Master [1]: the factor on the loss, in memory, so that a recorded step can change it. Set only if the batch is a
+  // whole step; if empty, StepSettings::loss_scale is used.
+  Tensor loss_scale;
   std::int32_t smallest_id = 0, largest_id = -1;  // of the tokens; largest_id of the targets too
 };
 DeviceBatch upload(Context& ctx, const Batch& batch);

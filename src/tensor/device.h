@@ -115,8 +115,8 @@ void copy(CudaState* to, void* target, CudaState* from, const void* source, std:
 void synchronize(CudaState& state);
 int index_of(const CudaState& state);
 // Primitives of runtime/side_stream.h and runtime/prefetcher.h. fork makes the side stream wait for all work that is on
-// the main stream now; enter swaps the two streams, so that new work goes to the side stream; begin does both (unless a
-// CUDA graph is being captured). end swaps them back, and join makes the main stream wait for the side stream.
+// the main stream now; enter swaps the two streams, so that new work goes to the side stream; begin does both. end
+// swaps them back, and join makes the main stream wait for the side stream.
 void fork_side_stream(CudaState& state);
 void enter_side_stream(CudaState& state);
 void begin_side_stream(CudaState& state);

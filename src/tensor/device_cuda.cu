@@ -198,12 +198,8 @@ void fork_side_stream(CudaState& state) { wait_for(state, state.stream, state.se
 
 void enter_side_stream(CudaState& state) { swap_streams(state); }
 
-// While a CUDA graph is captured (tensor/graph.h) all work stays on one stream: steps captured as graphs are long and
-// would gain little.
+// While a CUDA graph is captured (tensor/graph.h), the two streams become branches of the graph.
 void begin_side_stream(CudaState& state) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
-  if (status != cudaStreamCaptureStatusNone) return;
   fork_side_stream(state);
   enter_side_stream(state);
 }

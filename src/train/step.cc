@@ -14,8 +14,30 @@
 namespace some {
 namespace {
 
-// Only a few kinds of steps alternate (with and without a key update), and each recording occupies memory.
-constexpr std::size_t max_recordings = 4;
+// Each recording occupies memory. Padded steps alternate between a few kinds (with and without a key update); unpadded
+// ones have one kind per length class, some 25 of them with 32 documents.
+constexpr std::size_t max_recordings = 48;
+
+std::int64_t rounded_up(std::int64_t count, std::int64_t grain) { return (count + grain - 1) / grain * grain; }
+
+// Extends an unpadded batch to the next length class by one more sequence, which repeats the first tokens and predicts
+// nothing: its rows change no sum, no gradient and no key, and experts receive them as they do others. There is always
+// such a sequence, so that batches of a class have the same number of sequences.
+Batch extended_to_class(const Batch& batch, std::int64_t seq_len) {
+  const std::int64_t tokens = batch.size();
+  const std::int64_t grain = batch.slots > 8192 ? 128 : 64;  // classes below 2% apart, and whole tiles of GEMMs
+  const std::int64_t added = grain - tokens % grain;
+  Batch out = batch;
+  for (std::int64_t i = 0; i < added; ++i) {
+    out.tokens.push_back(batch.tokens[static_cast<std::size_t>(i % tokens)]);
+    out.targets.push_back(-1);
+    out.positions.push_back(static_cast<std::int32_t>(i));
+  }
+  out.offsets.push_back(static_cast<std::int32_t>(out.tokens.size()));
+  // Only grids and the choice of kernels depend on it.
+  out.longest = std::max(added, std::min(rounded_up(batch.longest, 256), std::max(batch.longest, seq_len)));
+  return out;
+}
 
 }  // namespace
 
@@ -28,9 +50,9 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, co
       count_pads_(count_pads),
       graphs_(options.graphs && model.context().device.is_cuda()) {
   const Context& ctx = model_.context();
-  rates_ = Tensor::zeros({3}, ctx.master, ctx.device);
+  numbers_ = Tensor::zeros({4}, ctx.master, ctx.device);
   outcome_ = Tensor::zeros({2}, ctx.master, ctx.device);
-  adam_ = {NAN, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, 0, rates_};
+  adam_ = {NAN, train.beta1, train.beta2, train.eps, train.weight_decay, train.clip, 0, numbers_.view(0, {3})};
   plan_early(options);
 }
 
@@ -89,14 +111,21 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
   join_side_stream(ctx);  // waits only if the previous step was aborted
-  fill_each(ctx, rates, rates_);
+  fill_each(ctx, std::array{rates[0], rates[1], rates[2], pass.loss_scale}, numbers_);
   if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
-    const Batch& one = batches[0];
-    const DeviceBatch batch = upload(ctx, one);
+    const std::int64_t seq_len = model_.config().seq_len;
+    const bool full = batches[0].size() == batches[0].rows() * seq_len,
+               extended = ctx.device.is_cuda() && !full && !count_pads_ && batches[0].size() > 0;
+    const Batch longer = extended ? extended_to_class(batches[0], seq_len) : Batch();
+    const Batch& one = extended ? longer : batches[0];
+    DeviceBatch batch = upload(ctx, one);
     model_.check_ids(batch);
-    // Unpadded rows have a different shape in every step, so a graph would never be replayed.
-    if (graphs_ && one.size() == one.rows() * model_.config().seq_len)
+    if (ctx.device.is_cuda()) {
+      batch.loss_scale = numbers_.view(3, {1});
+      pass.loss_scale = 1;  // not read: a recorded step is replayed with another one
+    }
+    if (graphs_ && (full || extended))
       run_or_replay(batch, {pass, one.size(), one.rows(), one.longest, batch.tokens.raw(), ctx.arena->generation(),
                             model_.key_memory()});
     else
@@ -200,7 +229,7 @@ void TrainStep::compute(const DeviceBatch& batch, const StepSettings& pass) {
   const Tensor nll = model_.train_pass(batch, pass);
   {
     const SideStream beside(ctx);
-    add_loss(nll, pass);
+    add_loss(nll);
   }
   finish(pass);
 }
@@ -212,15 +241,14 @@ void TrainStep::begin(const StepSettings& pass) {
 }
 
 void TrainStep::add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready) {
-  add_loss(model_.train_pass(batch, pass, ready), pass);
+  add_loss(model_.train_pass(batch, pass, ready));
 }
 
-void TrainStep::add_loss(const Tensor& nll, const StepSettings& pass) {
+void TrainStep::add_loss(const Tensor& nll) {
   Context& ctx = model_.context();
-  Tensor sum = ctx.scratch({1}, ctx.master), scale = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
+  Tensor sum = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
   sum_all(ctx, nll, sum);
-  fill(ctx, pass.loss_scale, scale);
-  multiply_add(ctx, sum, scale, loss);
+  multiply_add(ctx, sum, numbers_.view(3, {1}), loss);
 }
 
 void TrainStep::finish(const StepSettings& pass) {

@@ -40,9 +40,10 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
   return plan;
 }
 
-// On a GPU, a step whose shape recurs (rows padded to their full length, one micro-batch) is recorded as a CUDA graph
-// and then launched as a whole. Data that changes from step to step is in memory: the batch, always at the same
-// address, and the optimizer's rates. Everything else is passed by value in a StepSettings; the functions that compute
+// On a GPU, a step of one micro-batch is recorded as a CUDA graph and then launched as a whole. Its shape recurs: rows
+// are padded to their full length, or unpadded ones are extended to one of a few length classes by rows that predict
+// nothing. Data that changes from step to step is in memory: the batch, always at the same address, the optimizer's
+// rates and the factor on the loss. Everything else is passed by value in a StepSettings; the functions that compute
 // see neither the plan nor the settings. A graph is replayed only for an equal pass. A new pass is computed launch by
 // launch, which also allocates the memory it needs, and is recorded if it occurs again. No changing number can
 // therefore be forgotten: a step with random positions, or with annealed or otherwise changing rules, never equals an
@@ -93,7 +94,7 @@ class TrainStep {
   StepSums sums(const StepSettings& pass);              // the tensors that the model adds to
   void begin(const StepSettings& pass);
   void add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready = {});
-  void add_loss(const Tensor& nll, const StepSettings& pass);
+  void add_loss(const Tensor& nll);
   void plan_early(const Options& options);
   // Not if ranks share the experts: their all-to-all during the passes would mix with the all-reduce.
   bool overlaps_all_reduce() const {
@@ -109,8 +110,9 @@ class TrainStep {
   Model& model_;
   const TrainConfig train_;
   const bool count_pads_, graphs_;
-  Tensor rates_, outcome_;
-  AdamSettings adam_;                  // the part that is equal in every step; the rest is in rates_
+  Tensor numbers_;  // of a step: the optimizer's three rates, and the factor on the loss
+  Tensor outcome_;
+  AdamSettings adam_;                  // the part that is equal in every step; the rest is in numbers_
   std::vector<Recording> recordings_;  // the most recently used comes last
   std::int64_t replayed_ = 0;
   SumTree tree_;

@@ -300,6 +300,7 @@ const bool added = add_cases({
     experts_case({130, 64, 96, 8, 4, Choice::spread, false, false, false, 2}),
     experts_case({300, 72, 200, 4, 4, Choice::skip_first, true, false, false, 8}),
     experts_case({300, 72, 200, 4, 4, Choice::skip_first, false, false, false, 8}),
+    experts_case({300, 20, 140, 3, 2, Choice::spread}),  // multiples of 4 but not of 8
     experts_case({140, 40, 136, 3, 2, Choice::spread, false, false, false, 11}),
     experts_case({140, 40, 136, 3, 2, Choice::spread, true, false, false, 4}),
     experts_case({100, 416, 264, 2, 1, Choice::all_one, true}),

@@ -120,6 +120,10 @@ const bool added = add_cases({
     modulate_case({70, 8, 24, 6, 3, 0, true, false}),
     modulate_case({400, 40, 72, 4, 4, 3, true}),
     modulate_case({130, 64, 96, 8, 4, 0, false}),
+    // Sizes that are multiples of 4 but not of 8.
+    modulate_case({150, 24, 44, 6, 4}),
+    modulate_case({300, 20, 68, 3, 2, 3, true}),
+    modulate_case({500, 36, 252, 2, 2}),
 });
 
 }  // namespace

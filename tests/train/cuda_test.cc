@@ -47,6 +47,29 @@ Batch step_batch(const ModelConfig& config, int rows, int number) {
   return batch;
 }
 
+// Rows of different lengths without padding, 8 * seq_len tokens at most. Batches of consecutive numbers differ in their
+// number of tokens; there are three length classes.
+Batch unpadded_batch(const ModelConfig& config, int rows, int number) {
+  const Batch padded = step_batch(config, rows, number);
+  Batch batch;
+  batch.offsets.push_back(0);
+  for (int r = 0; r < rows; ++r) {
+    const int length = config.seq_len - (r * 5 + number) % 7 - 9 * (number % 3);
+    for (int p = 0; p < length; ++p) {
+      const auto at = static_cast<std::size_t>(r * config.seq_len + p);
+      batch.tokens.push_back(padded.tokens[at]);
+      batch.positions.push_back(p);
+      batch.targets.push_back(p + 1 < length ? padded.targets[at] : -1);
+      batch.predicted += p + 1 < length;
+    }
+    batch.longest = std::max<std::int64_t>(batch.longest, length);
+    batch.offsets.push_back(static_cast<std::int32_t>(batch.tokens.size()));
+  }
+  batch.slots = static_cast<std::int64_t>(rows) * config.seq_len;
+  batch.real_tokens = batch.size();
+  return batch;
+}
+
 std::string bytes_of(const Tensor& tensor) {
   const Tensor host = tensor.to(Device::cpu);
   return {static_cast<const char*>(host.raw()), host.bytes()};
@@ -60,10 +83,10 @@ struct Trained {
 
 // Runs steps whose rates change all the time, with changes of top-k, temperature and batch size, and an evaluation in
 // between that takes more memory than a step.
-Trained train(const ModelConfig& config, const std::string& precision, bool graphs) {
+Trained train(const ModelConfig& config, const std::string& precision, bool graphs, bool padded = true) {
   std::shared_ptr<Context> ctx = make_context("cuda", precision);
   Model model(ctx, config, true);
-  TrainStep step(model, TrainConfig(), true, {.graphs = graphs, .early_bytes = {}});
+  TrainStep step(model, TrainConfig(), padded, {.graphs = graphs, .early_bytes = {}});
   Trained out;
   for (int i = 0; i < 30; ++i) {
     StepPlan plan;
@@ -72,7 +95,9 @@ Trained train(const ModelConfig& config, const std::string& precision, bool grap
     plan.top_k = i < 6 ? 1 : config.top_k;
     plan.temperature = i < 20 ? 0.8 : 0.6;
     plan.progress = i / 29.0;
-    const std::vector<Batch> batches(i == 17 ? 2 : 1, step_batch(config, i == 13 ? 3 : 8, i));
+    const int rows = i == 13 ? 3 : 8;
+    const std::vector<Batch> batches(i == 17 ? 2 : 1,
+                                     padded ? step_batch(config, rows, i) : unpadded_batch(config, rows, i));
     out.outcomes += bytes_of(step.run(batches, plan));
     if (i == 24) {
       ctx->arena->reset();
@@ -107,11 +132,14 @@ TEST_P(RecordedStep, GivesTheBitsOfThePlainOne) {
   NEEDS_GPU();
   ModelConfig config = step_config();
   GetParam().change(config);
-  for (const char* precision : {"bf16", "fp32"}) {
-    SCOPED_TRACE(precision);
-    const Trained plain = train(config, precision, false), recorded = train(config, precision, true);
+  for (const auto& [precision, padded] :
+       {std::pair("bf16", true), std::pair("fp32", true), std::pair("bf16", false), std::pair("fp32", false)}) {
+    SCOPED_TRACE(fmt::format("{} {}", precision, padded ? "padded" : "unpadded"));
+    const Trained plain = train(config, precision, false, padded), recorded = train(config, precision, true, padded);
     EXPECT_EQ(plain.replayed, 0);
-    EXPECT_TRUE(GetParam().repeats ? recorded.replayed >= 10 : recorded.replayed == 0) << recorded.replayed;
+    // Unpadded steps have three length classes.
+    EXPECT_TRUE(GetParam().repeats ? recorded.replayed >= (padded ? 10 : 2) : recorded.replayed == 0)
+        << recorded.replayed;
     EXPECT_TRUE(plain.outcomes == recorded.outcomes) << "losses or gradient norms";
     EXPECT_TRUE(plain.value == recorded.value) << "parameters";
     EXPECT_TRUE(plain.compute == recorded.compute) << "their copy";
@@ -167,6 +195,46 @@ INSTANTIATE_TEST_SUITE_P(
                     },
                     false}),
     [](const auto& info) { return info.param.name; });
+
+// The rows that extend an unpadded batch to its length class change no sum over tokens: the gradients are those of the
+// batch alone, within rounding, and the counts of choices are equal.
+TEST(UnpaddedStep, GivesTheGradientsOfItsTokensOnly) {
+  NEEDS_GPU();
+  ModelConfig config = step_config();
+  config.balance_loss = 0.1;
+  config.output_proj = OutputProj::linear;
+  const Batch batch = unpadded_batch(config, 7, 1);
+  std::shared_ptr<Context> ctx = make_context("cuda", "fp32");
+  Model stepped(ctx, config, true), passed(ctx, config, true);
+  TrainStep step(stepped, TrainConfig(), false);
+  StepPlan plan;
+  plan.lr = 1e-3;
+  const std::vector<double> outcome = read_vector(step.run(std::span(&batch, 1), plan));
+
+  StepSettings settings = plan;
+  settings.loss_scale = 1.0 / static_cast<double>(batch.predicted);
+  settings.keys = passed.plan_keys(0, 0);
+  passed.clear_gradients();
+  passed.clear_key_sums();
+  ctx->arena->reset();
+  const std::vector<double> nll = read_vector(passed.train_pass(upload(*ctx, batch), settings));
+  double loss = 0;
+  for (const double one : nll) loss += one * settings.loss_scale;
+  EXPECT_NEAR(outcome[0], loss, 1e-5 * loss);
+  const std::vector<double> actual = read_vector(stepped.parameters().grad),
+                            expected = read_vector(passed.parameters().grad);
+  double difference = 0, length = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    difference += (actual[i] - expected[i]) * (actual[i] - expected[i]);
+    length += expected[i] * expected[i];
+  }
+  EXPECT_GT(length, 0);
+  EXPECT_LT(std::sqrt(difference / length), 1e-5);
+  for (std::size_t layer = 0; layer < passed.layers().size(); ++layer) {
+    EXPECT_EQ(read_vector(stepped.key_sums()[layer].slot_counts), read_vector(passed.key_sums()[layer].slot_counts));
+    EXPECT_EQ(read_vector(stepped.key_sums()[layer].positions), read_vector(passed.key_sums()[layer].positions));
+  }
+}
 
 // A CUDA graph repeats the numbers it was recorded with. Changes every setting that a rule declares while steps are
 // being replayed, and changes it back: results must be bit-identical to steps that were never recorded.

@@ -22,6 +22,7 @@ namespace {
 constexpr int rows = 64;  // rows of a tile; also the columns of a head
 constexpr int tile_bytes = rows * 128;
 constexpr int threads = 128;
+constexpr int max_compared = 64;  // sequences whose lengths a warp compares (find_share)
 
 // Layout of shared memory. A block keeps `kOwn` tiles of its own rows, and two stages of `kPassing` tiles each for the
 // rows that stream past.
@@ -75,8 +76,8 @@ struct Share {
 
 // Returns the work of the block with this number. Blocks are numbered by levels, the highest first. Level s has one
 // tile of each sequence with at least s tiles: the tile that streams s tiles when causal. So the longest work starts
-// first, and no block is idle. A warp can compare only 32 sequences at once; with more, every sequence has a block at
-// every level.
+// first, and no block is idle. A warp compares two sequences per lane; with more, every sequence has a block at every
+// level.
 template <bool kBackward>
 __device__ __forceinline__ Share find_share(const HopperAttention& all, int number) {
   const AttentionArguments& common = all.common;
@@ -88,27 +89,36 @@ __device__ __forceinline__ Share find_share(const HopperAttention& all, int numb
   share.keys = kBackward && (number & 1) == 0;
   if (kBackward) number /= 2;
   const auto tiles_in = [](int length) { return (length + rows - 1) / rows; };
-  if (all.sequences > 32) {
+  if (all.sequences > max_compared) {
     const int sequence = number % all.sequences;
     level -= number / all.sequences;
     share.begin = common.offsets[sequence];
     share.length = common.offsets[sequence + 1] - share.begin;
     share.exists = level <= tiles_in(share.length);
   } else {
-    const int begin = lane < all.sequences ? common.offsets[lane] : 0;
-    const int length = lane < all.sequences ? common.offsets[lane + 1] - begin : 0, mine = tiles_in(length);
+    int begin[2], length[2], mine[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int sequence = lane + 32 * i;
+      begin[i] = sequence < all.sequences ? common.offsets[sequence] : 0;
+      length[i] = sequence < all.sequences ? common.offsets[sequence + 1] - begin[i] : 0;
+      mine[i] = tiles_in(length[i]);
+    }
     for (; level > 0; --level) {
-      const unsigned long_enough = __ballot_sync(0xffffffffu, mine >= level);
-      const int count = __popc(long_enough);
-      if (number < count) {
-        const bool found = mine >= level && __popc(long_enough & ((1u << lane) - 1)) == number;
-        const int sequence = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, found))) - 1;
-        share.begin = __shfl_sync(0xffffffffu, begin, sequence);
-        share.length = __shfl_sync(0xffffffffu, length, sequence);
-        share.exists = true;
-        break;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned long_enough = __ballot_sync(0xffffffffu, mine[i] >= level);
+        const int count = __popc(long_enough);
+        if (!share.exists && number < count) {
+          const bool found = mine[i] >= level && __popc(long_enough & ((1u << lane) - 1)) == number;
+          const int sequence = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, found))) - 1;
+          share.begin = __shfl_sync(0xffffffffu, begin[i], sequence);
+          share.length = __shfl_sync(0xffffffffu, length[i], sequence);
+          share.exists = true;
+        }
+        number -= count;
       }
-      number -= count;
+      if (share.exists) break;
     }
   }
   share.tiles = tiles_in(share.length);
@@ -447,7 +457,7 @@ void launch(const Context& ctx, Kernel kernel, HopperAttention& all, const Seque
   all.sequences = static_cast<int>(sequences.count);
   all.max_tiles = static_cast<int>((sequences.longest + rows - 1) / rows);
   std::int64_t tiles = sequences.count * all.max_tiles;
-  if (sequences.count <= 32) tiles = std::min(tiles, (common.tokens + (rows - 1) * sequences.count) / rows);
+  if (sequences.count <= max_compared) tiles = std::min(tiles, (common.tokens + (rows - 1) * sequences.count) / rows);
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
   launch_dependent(ctx, kernel, static_cast<unsigned>(tiles * common.heads * kinds), threads,
                    static_cast<std::size_t>(shared), all);

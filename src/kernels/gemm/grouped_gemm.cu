@@ -3,6 +3,9 @@
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
 
 namespace some::cuda {
+
+void launch_narrow(Context& ctx, const GroupedGemm& product);  // grouped_gemm_warp.cu
+
 namespace {
 
 bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; }
@@ -11,6 +14,13 @@ bool aligned(const void* pointer) { return reinterpret_cast<std::uintptr_t>(poin
 bool fits_tensor_cores(const GroupedGemm& product) {
   return product.type == DType::bf16 && product.depth % 8 == 0 && product.columns % 8 == 0 && aligned(product.a) &&
          aligned(product.b) && aligned(product.result) && aligned(product.activated);
+}
+
+// True if the narrow kernel can: it moves 8 bytes at a time and only stores.
+bool fits_narrow(const GroupedGemm& product) {
+  const auto aligned8 = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 8 == 0; };
+  return product.type == DType::bf16 && product.depth % 4 == 0 && product.columns % 4 == 0 && aligned8(product.a) &&
+         aligned8(product.b) && aligned8(product.result) && product.finish == Epilogue::store && product.rank == 0;
 }
 
 constexpr int outer_tile = 64;
@@ -194,7 +204,7 @@ void run_grouped_product(Context& ctx, const GroupedGemm& product, Kernel kernel
   if (product.inner != nullptr && (kernel != Kernel::warpgroup || !computes_low(ctx, product)))
     failed(Code::internal, "this product cannot make its low-rank correction's rows itself");
   switch (kernel) {
-    case Kernel::plain: return launch_plain(ctx, product);
+    case Kernel::plain: return fits_narrow(product) ? launch_narrow(ctx, product) : launch_plain(ctx, product);
     case Kernel::warp: return launch_warp(ctx, product);
     case Kernel::warpgroup: return launch_warpgroup(ctx, product);
   }

@@ -1,6 +1,10 @@
 // Grouped GEMM with mma.sync, for GPUs before Hopper: tiles of 128x128, 32 deep, four stages of asynchronous copies,
 // and eight warps that compute 64x32 each. Rows of `a` are gathered while they are loaded. Two blocks fit on a
 // multiprocessor.
+//
+// The narrow variant serves sizes that are multiples of 4 but not of 8, on every GPU: it moves 8 bytes at a time, and
+// only stores.
+#include "kernels/cuda/launch.cuh"
 #include "kernels/gemm/grouped_gemm_kernel.cuh"
 #include "kernels/gemm/low_rank_epilogue.cuh"
 
@@ -20,8 +24,45 @@ __device__ __forceinline__ std::uint32_t narrow_row(int row, int piece) {
 // Rows of 256 bytes, also permuted (a transposed b, with one row per step in depth).
 __device__ __forceinline__ std::uint32_t wide_row(int row, int piece) { return row * 256 + ((piece ^ (row & 7)) << 4); }
 
-template <Epilogue kEpilogue, bool kTransposed>
+// Copies eight elements of a row, of which the first `valid` (at most 8; a multiple of 4) exist and the others become
+// zeros. The rows of a narrow operand start at multiples of 8 bytes.
+template <bool kNarrow>
+__device__ __forceinline__ void copy_piece(std::uint32_t target, const bf16* source, int valid, const bf16* base) {
+  if constexpr (kNarrow) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bool exists = valid > 4 * half;
+      asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(target + 8 * half),
+                   "l"(exists ? source + 4 * half : base), "r"(exists ? 8 : 0)
+                   : "memory");
+    }
+  } else {
+    cp_async(target, valid > 0 ? source : base, valid > 0);
+  }
+}
+
+// Stores 16 rows and 32 columns that one warp holds in the accumulator layout, 8 bytes at a time.
+__device__ __forceinline__ void store_narrow(const float* sums, const GemmArguments& arguments, int row, int row_end,
+                                             int column, int lane) {
+  bf16* const result = static_cast<bf16*>(arguments.result);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int j = row + (lane >> 2) + 8 * half;
+    std::uint32_t values[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = pack(sums[i * 4 + 2 * half], sums[i * 4 + 2 * half + 1]);
+    transpose_quad(values, lane);
+    const int at = column + (lane & 3) * 8;
+    bf16* const target = result + static_cast<std::int64_t>(j) * arguments.columns + at;
+    if (j >= row_end) continue;
+    if (at < arguments.columns) *reinterpret_cast<uint2*>(target) = make_uint2(values[0], values[1]);
+    if (at + 4 < arguments.columns) *reinterpret_cast<uint2*>(target + 4) = make_uint2(values[2], values[3]);
+  }
+}
+
+template <Epilogue kEpilogue, bool kTransposed, bool kNarrow = false>
 __global__ void __launch_bounds__(256, 2) warp_kernel(const GemmArguments arguments) {
+  if constexpr (kNarrow) wait_previous_kernel();
   const int tile_index = blockIdx.x / arguments.column_tiles;
   if (tile_index >= row_tile_count(arguments)) return;
   const Tile tile = row_tile(arguments, tile_index);
@@ -47,18 +88,16 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const GemmArguments argume
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int piece = thread & 3, c = start + piece * 8;
-      const bool valid = c < depth;
-      cp_async(a_base + narrow_row(thread / 4 + 64 * i, piece), valid ? a_rows[i] + c : a, valid);
+      copy_piece<kNarrow>(a_base + narrow_row(thread / 4 + 64 * i, piece), a_rows[i] + c, depth - c, a);
       if constexpr (kTransposed) {
         const int row = thread / 16 + 16 * i, n = first_column + (thread & 15) * 8;
-        const bool inside = start + row < depth && n < columns;
-        cp_async(b_base + wide_row(row, thread & 15),
-                 inside ? b + static_cast<std::int64_t>(start + row) * columns + n : b, inside);
+        copy_piece<kNarrow>(b_base + wide_row(row, thread & 15),
+                            b + static_cast<std::int64_t>(start + row) * columns + n,
+                            start + row < depth ? columns - n : 0, b);
       } else {
         const int n = first_column + thread / 4 + 64 * i;
-        const bool inside = valid && n < columns;
-        cp_async(b_base + narrow_row(thread / 4 + 64 * i, piece),
-                 inside ? b + static_cast<std::int64_t>(n) * depth + c : b, inside);
+        copy_piece<kNarrow>(b_base + narrow_row(thread / 4 + 64 * i, piece),
+                            b + static_cast<std::int64_t>(n) * depth + c, n < columns ? depth - c : 0, b);
       }
     }
   };
@@ -109,8 +148,12 @@ __global__ void __launch_bounds__(256, 2) warp_kernel(const GemmArguments argume
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int column = first_column + warp_column, row = tile.begin + warp_row + i * 16;
-    if (arguments.rank > 0) add_low_rank<4, false>(sums[i], arguments, tile.group, row, tile.end, column, lane);
-    epilogue_rows<kEpilogue, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
+    if constexpr (kNarrow) {
+      store_narrow(sums[i], arguments, row, tile.end, column, lane);
+    } else {
+      if (arguments.rank > 0) add_low_rank<4, false>(sums[i], arguments, tile.group, row, tile.end, column, lane);
+      epilogue_rows<kEpilogue, 4>(sums[i], arguments, row, tile.end, column, column / 32, lane);
+    }
   }
 }
 
@@ -126,6 +169,16 @@ void launch(Context& ctx, const GroupedGemm& product) {
 }
 
 }  // namespace
+
+void launch_narrow(Context& ctx, const GroupedGemm& product) {
+  const GemmArguments arguments = arguments_of(product, block_columns, 32);
+  const std::int64_t tiles = tile_table_entries(product.rows, product.groups) - 1;
+  const dim3 grid(static_cast<unsigned>(tiles * arguments.column_tiles));
+  const auto kernel =
+      product.b_transposed ? warp_kernel<Epilogue::store, true, true> : warp_kernel<Epilogue::store, false, true>;
+  SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  launch_dependent(ctx, kernel, grid, 256, shared_bytes, arguments);
+}
 
 void launch_warp(Context& ctx, const GroupedGemm& product) {
   switch (product.finish) {

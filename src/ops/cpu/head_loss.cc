@@ -29,14 +29,15 @@ T cross_entropy(T* logits, std::int64_t vocabulary, std::int64_t target, T scale
 }
 
 template <typename T>
-void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets, double scale,
-             Tensor& nll, Tensor* dh) {
+void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
+             const LossScale& scale, Tensor& nll, Tensor* dh) {
   const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.compute.dim(0);
   const std::int64_t rows_at_once = std::clamp(largest_chunk / vocabulary, fewest_rows, max_rows);
   const std::int32_t* target = targets.data<std::int32_t>();
   const T* w = weight.compute.data<T>();
   const T* b = bias ? bias.value.data<T>() : nullptr;
   T* losses = nll.data<T>();
+  const T factor = scale.tensor ? scale.tensor.data<T>()[0] : static_cast<T>(scale.value);
   ArenaScope scope(*ctx.arena);
   T* logits = ctx.scratch({std::min(tokens, rows_at_once), vocabulary}).template data<T>();
   for (std::int64_t first = 0; first < tokens; first += rows_at_once) {
@@ -61,7 +62,7 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
           losses[first + row] = T(0);
           if (dh != nullptr) std::fill_n(line, vocabulary, T(0));
         } else {
-          losses[first + row] = cross_entropy(line, vocabulary, wanted, static_cast<T>(scale), dh != nullptr);
+          losses[first + row] = cross_entropy(line, vocabulary, wanted, factor, dh != nullptr);
         }
       }
     });
@@ -79,7 +80,7 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
 }  // namespace
 
 void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
-               double scale, Tensor& nll, Tensor* dh) {
+               const LossScale& scale, Tensor& nll, Tensor* dh) {
   if (h.dim(0) == 0) return;
   with_precision(ctx, [&](auto zero) { loss_of<decltype(zero)>(ctx, h, weight, bias, targets, scale, nll, dh); });
 }

@@ -249,13 +249,15 @@ void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
   }
 }
 
-// True if the gradients have enough tiles for one launch. If the tiles would leave more than half of the
-// multiprocessors idle, the GEMMs of cuBLASLt are faster.
+// True if one launch is faster than the GEMMs of cuBLASLt, which divide the tokens. It is if its tiles leave at most
+// half of the multiprocessors idle; and if the sums are so short that each GEMM, with the launch that sums its bias,
+// takes longer than 16 steps of a tile (6 us).
 bool fills(const Context& ctx, const std::vector<DeferredGradient>& all) {
   int tiles = 0;
   for (const DeferredGradient& one : all) tiles += one.tiles();
   const int rounds = (tiles + ctx.cuda->multiprocessors - 1) / ctx.cuda->multiprocessors;
-  return 2 * tiles >= rounds * ctx.cuda->multiprocessors;
+  const std::int64_t steps = (all.front().rows() + step_rows - 1) / step_rows;
+  return 2 * tiles >= rounds * ctx.cuda->multiprocessors || rounds * steps <= 16 * std::ssize(all);
 }
 
 void finish_waiting(Context& ctx, DeferredGradients& gradients) {

@@ -15,6 +15,13 @@ constexpr int threads = 512;
 constexpr int warps = threads / warp_size;
 constexpr std::int64_t largest_chunk = std::int64_t{64} << 20;  // logits at a time
 
+// Factor on the loss: in memory, or `value` if `memory` is null.
+struct Factor {
+  float value;
+  const float* memory;
+  __device__ __forceinline__ float get() const { return memory != nullptr ? *memory : value; }
+};
+
 struct Softmax {
   float highest, sum;
 };
@@ -60,9 +67,10 @@ __device__ __forceinline__ Softmax block_merge(Softmax mine, Softmax* shared) {
 // the gradient, and so do the column sums over the block's rows. partials: [blocks, vocabulary].
 template <typename T, int PARTS, int WIDTH, bool GRADIENT>
 __global__ void __launch_bounds__(threads, 2)
-    cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, float scale,
+    cross_entropy_kernel(T* logits, const std::int32_t* targets, std::int64_t rows, int vocabulary, Factor of_loss,
                          float* nll, float* partials) {
   wait_previous_kernel();
+  const float scale = of_loss.get();
   __shared__ Softmax shared[2][warps];
   float column_sum[PARTS][WIDTH] = {};
   int turn = 0;
@@ -155,9 +163,10 @@ __global__ void __launch_bounds__(threads, 2)
 // Computes the same for any size of vocabulary: the row is read twice.
 template <typename T>
 __global__ void __launch_bounds__(threads)
-    cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, float scale, bool gradient,
+    cross_entropy_any_kernel(T* logits, const std::int32_t* targets, int vocabulary, Factor of_loss, bool gradient,
                              float* nll) {
   wait_previous_kernel();
+  const float scale = of_loss.get();
   __shared__ Softmax shared[warps];
   const std::int64_t row = blockIdx.x;
   T* line = logits + row * vocabulary;
@@ -185,10 +194,11 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
-               double scale, Tensor& nll, Tensor* dh) {
+               const LossScale& scale, Tensor& nll, Tensor* dh) {
   const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.value.dim(0);
   if (tokens == 0) return;
   const bool gradient = dh != nullptr;
+  const Factor factor{static_cast<float>(scale.value), scale.tensor ? floats(scale.tensor) : nullptr};
   float* bias_grad = gradient && bias && bias.grad ? floats(bias.grad) : nullptr;
   // Chunks are of equal size, so that no GEMM is left with only a few rows.
   const std::int64_t max_rows = std::max<std::int64_t>(128, largest_chunk / vocabulary);
@@ -214,8 +224,8 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       const std::int32_t* wanted = ints(targets) + first;
       float* losses = floats(nll) + first;
       const auto launch = [&](auto kernel) {
-        launch_dependent(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary),
-                         static_cast<float>(scale), losses, partials);
+        launch_dependent(ctx, kernel, blocks, threads, 0, logits, wanted, rows, static_cast<int>(vocabulary), factor,
+                         losses, partials);
       };
       const auto launch_parts = [&](auto count) {
         constexpr int P = decltype(count)::value;
@@ -223,7 +233,7 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       };
       if (!in_registers) {
         launch_dependent(ctx, cross_entropy_any_kernel<T>, static_cast<unsigned>(rows), threads, 0, logits, wanted,
-                         static_cast<int>(vocabulary), static_cast<float>(scale), gradient, losses);
+                         static_cast<int>(vocabulary), factor, gradient, losses);
       } else if (parts <= max_parts / 4) {
         launch_parts(std::integral_constant<int, max_parts / 4>{});
       } else if (parts <= max_parts / 2) {

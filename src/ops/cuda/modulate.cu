@@ -254,13 +254,15 @@ View<T> view_of(const Modulation& in, const Tensor& pre) {
           static_cast<float>(in.scale)};
 }
 
-// Calls function.operator()<T, WIDTH>(). WIDTH is 16 bytes if sizes and addresses allow it, and 1 otherwise.
+// Calls function.operator()<T, WIDTH>(). WIDTH is 16 bytes if sizes and addresses allow it, otherwise 4 elements or 1.
 template <typename Function>
 void by_width(DType type, std::int64_t columns, bool aligned, Function&& function) {
   with_real_type(type, "a modulated layer", [&](auto zero) {
     using T = decltype(zero);
     if (aligned && columns % vector_width<T> == 0)
       function.template operator()<T, vector_width<T>>();
+    else if (aligned && columns % 4 == 0)
+      function.template operator()<T, 4>();
     else
       function.template operator()<T, 1>();
   });
