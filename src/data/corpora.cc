@@ -83,12 +83,28 @@ Tokenizer get_tokenizer(const Host& host, const DataConfig& config, const std::v
   });
 }
 
-// A document's text, or a part of a long one, with its ids.
+// A document's text, or a part of a long one.
 struct TextPart {
   std::string_view text;
+  std::int64_t document_bytes = 0;  // of the whole document, set in its last part only
+  bool last = false;
+};
+
+struct EncodedPart {
   std::vector<TokenId> ids;
   std::vector<std::uint32_t> lengths;
 };
+
+// Appends the parts of a document.
+void split_into_parts(std::string_view text, std::size_t longest_part, std::vector<TextPart>& parts) {
+  std::size_t begin = 0;
+  do {
+    const std::size_t end = part_end(text, begin, longest_part);
+    const bool last = end == text.size();
+    parts.push_back({text.substr(begin, end - begin), last ? std::ssize(text) : 0, last});
+    begin = end;
+  } while (begin < text.size());
+}
 
 // Tokenizes the documents of a set in order, independent of the number of threads.
 void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokenizer, bool eos, TokenWriter& writer,
@@ -98,11 +114,9 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
   const std::size_t longest_part = tokenizer.encodes_in_parts() ? part_bytes : std::string::npos;
   std::vector<std::string> texts;
   std::vector<TextPart> parts;
-  std::vector<TokenId> ids;
-  std::vector<std::uint32_t> lengths;
+  std::vector<EncodedPart> encoded;
   std::int64_t done = 0, skipped = 0;
-  std::size_t longest = 0;
-  std::uint64_t text_hash = 0;
+  std::uint64_t longest = 0, text_hash = 0;
   for (bool more = true; more;) {
     std::size_t count = 0;
     for (std::size_t bytes = 0; bytes < block_bytes; ++count) {
@@ -112,50 +126,34 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
       bytes += texts[count].size();
       text_hash = add_to_text_hash(text_hash, hash_document(texts[count]));
     }
-    std::size_t part_count = 0;
-    for (std::size_t slot = 0; slot < count; ++slot) {
-      const std::string_view text = texts[slot];
-      for (std::size_t begin = 0; begin < text.size();) {
-        const std::size_t end = part_end(text, begin, longest_part);
-        if (parts.size() == part_count) parts.emplace_back();
-        parts[part_count++].text = text.substr(begin, end - begin);
-        begin = end;
-      }
-    }
-    // One document may be much larger than a block. Its parts are encoded one block at a time, so that progress is
-    // reported.
-    for (std::size_t first = 0; first < part_count;) {
+    parts.clear();
+    for (std::size_t slot = 0; slot < count; ++slot) split_into_parts(texts[slot], longest_part, parts);
+    // One document may be much larger than a block. Its parts are encoded and written one block at a time: progress is
+    // reported, and its ids are kept once, as the file stores them.
+    for (std::size_t first = 0; first < parts.size();) {
       std::size_t last = first;
-      for (std::size_t bytes = 0; last < part_count && bytes < 2 * block_bytes; ++last)
+      for (std::size_t bytes = 0; last < parts.size() && bytes < 2 * block_bytes; ++last)
         bytes += parts[last].text.size();
+      if (encoded.size() < last - first) encoded.resize(last - first);
       parallel_for(*host.threads, static_cast<std::int64_t>(last - first), [&](std::int64_t i) {
-        TextPart& part = parts[first + static_cast<std::size_t>(i)];
+        const auto place = static_cast<std::size_t>(i);
         // Special tokens are disabled: a special token in the text of a document must not end it or act as padding.
-        tokenizer.encode(part.text, part.ids, part.lengths, {.specials = false});
+        tokenizer.encode(parts[first + place].text, encoded[place].ids, encoded[place].lengths, {.specials = false});
       });
-      for (; first < last; ++first) done += static_cast<std::int64_t>(parts[first].text.size());
+      for (std::size_t place = 0; first < last; ++first, ++place) {
+        const TextPart& part = parts[first];
+        done += std::ssize(part.text);
+        writer.add_part(encoded[place].ids, encoded[place].lengths);
+        if (!part.last) continue;
+        if (writer.open_tokens() == 0) {
+          skipped += 1;
+          continue;
+        }
+        if (eos) writer.add_part({{tokenizer.eos_id()}}, {{0u}});
+        longest = std::max(longest, writer.open_tokens());
+        writer.end_document(part.document_bytes);
+      }
       if (progress) progress(what, done, total);
-    }
-    std::size_t next_part = 0;
-    for (std::size_t slot = 0; slot < count; ++slot) {
-      ids.clear();
-      lengths.clear();
-      for (std::size_t covered = 0; covered < texts[slot].size(); ++next_part) {
-        const TextPart& part = parts[next_part];
-        ids.insert(ids.end(), part.ids.begin(), part.ids.end());
-        lengths.insert(lengths.end(), part.lengths.begin(), part.lengths.end());
-        covered += part.text.size();
-      }
-      if (ids.empty()) {
-        skipped += 1;
-        continue;
-      }
-      if (eos) {
-        ids.push_back(tokenizer.eos_id());
-        lengths.push_back(0);
-      }
-      longest = std::max(longest, ids.size());
-      writer.add(ids, lengths, static_cast<std::int64_t>(texts[slot].size()));
     }
   }
   if (text_hash != set.text_hash())

@@ -44,6 +44,22 @@ std::uint64_t record_size(const DocumentEntry& entry, std::uint64_t id_size) {
 
 constexpr std::uint16_t unknown_length = std::numeric_limits<std::uint16_t>::max();
 constexpr std::size_t max_listed = 1 << 22;  // larger ids have their byte lengths stored in the documents
+constexpr std::size_t block_size = 1 << 20;  // of the ids of an open document
+
+template <typename Visit>
+void for_each_id(const std::vector<char>& block, std::size_t size, Visit&& visit) {
+  for (std::size_t at = 0; at < block.size(); at += size) {
+    std::uint16_t narrow = 0;
+    std::int32_t wide = 0;
+    if (size == 2) {
+      std::memcpy(&narrow, block.data() + at, sizeof narrow);
+      wide = narrow;
+    } else {
+      std::memcpy(&wide, block.data() + at, sizeof wide);
+    }
+    visit(wide);
+  }
+}
 
 }  // namespace
 
@@ -67,53 +83,93 @@ void TokenWriter::pad() {
   write(zeros, padding_of(position_));
 }
 
-// True if the current byte lengths are those already recorded for the ids. The first length seen for an id becomes its
-// length.
-bool TokenWriter::lengths_match_ids(std::span<const std::int32_t> ids) {
-  bool all = true;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    const auto id = static_cast<std::size_t>(ids[i]);
-    all = all && id < max_listed && lengths_[i] != unknown_length;
-    if (id >= max_listed || lengths_[i] == unknown_length) continue;
-    if (id >= id_lengths_.size()) id_lengths_.resize(id + 1, unknown_length);
-    if (id_lengths_[id] == unknown_length) id_lengths_[id] = lengths_[i];
-    all = all && id_lengths_[id] == lengths_[i];
-  }
-  return all;
+// True if the byte length is the one already recorded for the id. The first length seen for an id becomes its length.
+bool TokenWriter::matches_id(std::int32_t token, std::uint16_t length) {
+  const auto id = static_cast<std::size_t>(token);
+  if (id >= max_listed || length == unknown_length) return false;
+  if (id >= id_lengths_.size()) id_lengths_.resize(id + 1, unknown_length);
+  if (id_lengths_[id] == unknown_length) id_lengths_[id] = length;
+  return id_lengths_[id] == length;
 }
 
-void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths,
-                      std::int64_t text_bytes) {
+void TokenWriter::keep_id(std::int32_t id) {
+  const std::size_t size = id_size(vocab_);
+  if (id_blocks_.empty() || id_blocks_.back().size() + size > block_size) {
+    id_blocks_.emplace_back();
+    if (id_blocks_.size() > 1) id_blocks_.back().reserve(block_size);
+  }
+  std::vector<char>& block = id_blocks_.back();
+  const auto narrow = static_cast<std::uint16_t>(id);
+  const char* const from = size == 2 ? reinterpret_cast<const char*>(&narrow) : reinterpret_cast<const char*>(&id);
+  block.insert(block.end(), from, from + size);
+}
+
+void TokenWriter::add_part(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths) {
   if (ids.size() != byte_lengths.size())
     failed(Code::shape_mismatch, "a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= vocab_)
       failed(Code::token_out_of_range, "a story has the id {} in a vocabulary of {}", id, vocab_);
   }
-  // A token may follow more blanks than 16 bits can count. The excess is added to the following tokens, so that the sum
-  // stays correct.
-  lengths_.clear();
-  std::uint64_t carried = 0;
-  for (const std::uint32_t length : byte_lengths) {
-    carried += length;
-    const std::uint64_t now = std::min<std::uint64_t>(carried, std::numeric_limits<std::uint16_t>::max());
-    lengths_.push_back(static_cast<std::uint16_t>(now));
-    carried -= now;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    // A token may follow more blanks than 16 bits can count. The excess is added to the following tokens, so that the
+    // sum stays correct.
+    carried_ += byte_lengths[i];
+    const auto length =
+        static_cast<std::uint16_t>(std::min<std::uint64_t>(carried_, std::numeric_limits<std::uint16_t>::max()));
+    carried_ -= length;
+    if (!matches_id(ids[i], length)) {
+      lengths_match_ = false;
+      own_lengths_.emplace_back(open_tokens_ + i, length);
+    }
+    keep_id(ids[i]);
   }
-  const std::uint64_t count = ids.size();
-  XXH3_64bits_update(ids_hash_.get(), &count, sizeof count);
-  if (count > 0) XXH3_64bits_update(ids_hash_.get(), ids.data(), ids.size_bytes());
-  const bool follow = lengths_match_ids(ids);
-  table_.push_back({position_, count, static_cast<std::uint64_t>(text_bytes), follow ? 0u : 1u});
-  if (id_size(vocab_) == 2) {
-    narrow_.assign(ids.begin(), ids.end());
-    write(narrow_.data(), narrow_.size() * sizeof(std::uint16_t));
-  } else {
-    write(ids.data(), ids.size_bytes());
+  open_tokens_ += ids.size();
+}
+
+void TokenWriter::write_own_lengths() {
+  std::vector<std::uint16_t> lengths;
+  std::uint64_t position = 0;
+  auto own = own_lengths_.begin();
+  for (const std::vector<char>& block : id_blocks_) {
+    lengths.clear();
+    for_each_id(block, id_size(vocab_), [&](std::int32_t id) {
+      if (own != own_lengths_.end() && own->first == position) {
+        lengths.push_back(own++->second);
+      } else {
+        lengths.push_back(id_lengths_[static_cast<std::size_t>(id)]);
+      }
+      ++position;
+    });
+    write(lengths.data(), lengths.size() * sizeof(std::uint16_t));
   }
-  if (!follow) write(lengths_.data(), lengths_.size() * sizeof(std::uint16_t));
+}
+
+void TokenWriter::end_document(std::int64_t text_bytes) {
+  XXH3_64bits_update(ids_hash_.get(), &open_tokens_, sizeof open_tokens_);
+  table_.push_back({position_, open_tokens_, static_cast<std::uint64_t>(text_bytes), lengths_match_ ? 0u : 1u});
+  std::vector<std::int32_t> ids;
+  for (const std::vector<char>& block : id_blocks_) {
+    ids.clear();
+    for_each_id(block, id_size(vocab_), [&](std::int32_t id) { ids.push_back(id); });
+    if (!ids.empty()) XXH3_64bits_update(ids_hash_.get(), ids.data(), ids.size() * sizeof ids[0]);
+    write(block.data(), block.size());
+  }
+  if (!lengths_match_) write_own_lengths();
   pad();
-  tokens_ += count;
+  tokens_ += open_tokens_;
+  id_blocks_.resize(std::min<std::size_t>(id_blocks_.size(), 1));  // most documents fit in the first
+  if (!id_blocks_.empty()) id_blocks_[0].clear();
+  own_lengths_.clear();
+  if (own_lengths_.capacity() > block_size) own_lengths_.shrink_to_fit();
+  open_tokens_ = carried_ = 0;
+  lengths_match_ = true;
+}
+
+void TokenWriter::add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths,
+                      std::int64_t text_bytes) {
+  add_part(ids, byte_lengths);
+  end_document(text_bytes);
 }
 
 void TokenWriter::finish() {

@@ -19,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/files/files.h"
@@ -59,19 +60,30 @@ class TokenWriter {
   // All ids must be in [0, vocab).
   TokenWriter(ByteSink sink, const TokenKey& key, std::int64_t vocab);
   void add(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths, std::int64_t text_bytes);
+  // The same for a document in parts, so that a long one never exists as ids and byte lengths of four bytes each.
+  void add_part(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths);
+  void end_document(std::int64_t text_bytes);
+  std::uint64_t open_tokens() const { return open_tokens_; }  // of the parts since the last end of a document
   void finish();
   std::int64_t documents() const { return static_cast<std::int64_t>(table_.size()); }
 
  private:
   void write(const void* data, std::size_t size);
   void pad();
-  bool lengths_match_ids(std::span<const std::int32_t> ids);
+  void keep_id(std::int32_t id);
+  bool matches_id(std::int32_t id, std::uint16_t length);
+  void write_own_lengths();
   ByteSink sink_;
   TokenKey key_;
   std::int64_t vocab_;
-  std::vector<std::uint16_t> narrow_, id_lengths_;
+  std::vector<std::uint16_t> id_lengths_;
   std::vector<DocumentEntry> table_;
-  std::vector<std::uint16_t> lengths_;
+  // The open document: its ids as the file stores them, in blocks that never move (a growing array would need twice its
+  // size), and the byte lengths that are not those of their ids, each with its position in the document.
+  std::vector<std::vector<char>> id_blocks_;
+  std::vector<std::pair<std::uint64_t, std::uint16_t>> own_lengths_;
+  std::uint64_t open_tokens_ = 0, carried_ = 0;
+  bool lengths_match_ = true;
   std::uint64_t position_ = 0;
   std::uint64_t tokens_ = 0;
   std::shared_ptr<XXH3_state_t> checksum_, ids_hash_;

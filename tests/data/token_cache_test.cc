@@ -253,6 +253,53 @@ TEST(TokenImage, HashDoesNotDependOnTheWidth) {
   EXPECT_EQ(hashes[0], 0x386da29b96266714ull);
 }
 
+// A long document is added as it is tokenized: the image is that of the whole document, wherever its parts end.
+TEST(TokenImage, ADocumentInPartsIsTheSame) {
+  constexpr std::size_t count = 3'000'000;  // more than a block of ids
+  for (const std::int64_t vocab : {1000, 100'000}) {
+    std::vector<std::int32_t> ids(count);
+    std::vector<std::uint32_t> lengths(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      ids[i] = static_cast<std::int32_t>(i * 7919 % 997);
+      lengths[i] = static_cast<std::uint32_t>(ids[i] % 9 + 1 + (i % 1009 == 3 ? 2 : 0));
+    }
+    lengths[40] = 140'000;  // carried over the border of a part
+    const auto image = [&](std::size_t part) {
+      std::string out;
+      TokenWriter writer([&](const void* data, std::size_t size) { out.append(static_cast<const char*>(data), size); },
+                         {}, vocab);
+      writer.add({{1, 2}}, {{1u, 2u}}, 3);
+      for (std::size_t at = 0; at < count; at += part) {
+        const std::size_t size = std::min(part, count - at);
+        writer.add_part({ids.data() + at, size}, {lengths.data() + at, size});
+      }
+      EXPECT_EQ(writer.open_tokens(), count);
+      writer.end_document(5);
+      EXPECT_EQ(writer.open_tokens(), 0u);
+      writer.add({{3}}, {{4u}}, 4);
+      writer.finish();
+      return out;
+    };
+    const std::string whole = image(count);
+    for (const std::size_t part : {std::size_t{41}, std::size_t{65'536}}) EXPECT_TRUE(image(part) == whole) << part;
+    // As before there were parts: ids, then all lengths, at the places that the table names.
+    std::string problem;
+    const auto owner = std::make_shared<std::string>(whole);
+    TokenData data;
+    data.impl = open_token_image({owner, owner->data(), owner->size()}, {}, &problem);
+    ASSERT_TRUE(data.impl) << problem;
+    EXPECT_EQ(data.ids(1), ids);
+    std::vector<std::uint16_t> expected;
+    std::uint64_t carried = 0;
+    for (const std::uint32_t length : lengths) {
+      carried += length;
+      expected.push_back(static_cast<std::uint16_t>(std::min<std::uint64_t>(carried, 65535)));
+      carried -= expected.back();
+    }
+    EXPECT_EQ(data.bytes(1), expected);
+  }
+}
+
 TEST(TokenImage, MoreBlanksThanSixteenBitsCountAreCarriedOn) {
   const std::vector<std::int32_t> ids = {5, 5, 5, 6};
   const TokenData data = tokens_in_memory({}, 10, [&](TokenWriter& writer) {
