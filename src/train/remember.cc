@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files/files.h"
 #include "core/files/folders.h"
 #include "core/system_memory.h"
 #include "evaluation/evaluate.h"
@@ -17,6 +18,7 @@ namespace {
 
 constexpr std::int64_t mean_tokens = 16384;
 constexpr double seconds_between_saves = 60;
+constexpr const char* training_text = "the training text";  // its name in a memory
 
 double elapsed_seconds(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -117,21 +119,19 @@ TrainingMemoryReport build_training_memory(OpenedRun& run, const TrainingMemoryO
   MemorySettings settings = default_memory_settings(run);
   settings.border = document_end(run);  // as in training and evaluation
   MemorySaver keeper(path);
-  Memory memory = open_or_create_memory(run, path, settings);
+  Memory memory = options.anew ? new_memory(run, settings) : open_or_create_memory(run, path, settings);
   auto saved = std::chrono::steady_clock::now();
   bool stopped = false;
   const auto start = std::chrono::steady_clock::now();
-  const std::int64_t read =
-      learn_text(*run.model, memory, "the training text", tokens, std::ssize(tokens), [&](auto, auto) {
-        if (options.progress)
-          options.progress("the training text", memory.history.back().reading.end, std::ssize(tokens));
-        if (elapsed_seconds(saved) > seconds_between_saves) {
-          keeper.save(memory);
-          saved = std::chrono::steady_clock::now();
-        }
-        stopped = options.stop && options.stop();
-        return !stopped;
-      });
+  const std::int64_t read = learn_text(*run.model, memory, training_text, tokens, std::ssize(tokens), [&](auto, auto) {
+    if (options.progress) options.progress(training_text, memory.history.back().reading.end, std::ssize(tokens));
+    if (elapsed_seconds(saved) > seconds_between_saves) {
+      keeper.save(memory);
+      saved = std::chrono::steady_clock::now();
+    }
+    stopped = options.stop && options.stop();
+    return !stopped;
+  });
   keeper.save(memory);
   if (!stopped) stopped = !refine_all(*run.model, memory, options.progress, options.stop, [&] { keeper.save(memory); });
   TrainingMemoryReport report;
@@ -160,6 +160,34 @@ nlohmann::json to_json(const TrainingMemoryReport& report) {
   return out;
 }
 
+namespace {
+
+// True if the memory of a run is of other weights than those the run ends with now, because it was extended. If it has
+// read texts that cannot be read again here, it is renamed.
+bool is_outdated(OpenedRun& run, const std::string& path, const Log& log) {
+  if (!exists_path(path)) return false;
+  const Memory memory = load_memory(*run.ctx, path);
+  // Another tokenizer: the file never belonged to this run, and opening it explains that.
+  if (memory.tokenizer != hex(run.tokenizer.hash()) || memory.model == fingerprint(*run.model, run.tokenizer))
+    return false;
+  const bool of_training_text =
+      memory.run == run.paths.folder && memory.texts.size() == 1 && memory.texts[0].name == training_text;
+  if (of_training_text) {
+    log.info("{} is rebuilt: it was read with the weights before the run was extended", path);
+    return true;
+  }
+  const std::string stem = path.substr(0, path.rfind('.'));
+  std::string kept = fmt::format("{}-before-step-{}.safetensors", stem, run.step);
+  for (int i = 2; exists_path(kept); ++i) kept = fmt::format("{}-before-step-{}-{}.safetensors", stem, run.step, i);
+  move_path(path, kept);
+  flush_folder(run.paths.folder);
+  log.info("{} was read with other weights, and with texts of its own: it is now {}, and a new one is built", path,
+           kept);
+  return true;
+}
+
+}  // namespace
+
 void build_requested_memory(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
                             const TrainHooks& hooks, bool evaluate) {
   if (result.stopped_by != 0 || !hooks.group.root()) return;
@@ -170,6 +198,7 @@ void build_requested_memory(TrainResult& result, const std::string& folder, cons
   TrainingMemoryOptions how;
   how.memory = RunPaths{folder}.memory();
   how.evaluate = evaluate;
+  how.anew = is_outdated(run, how.memory, hooks.log);
   how.progress = hooks.remember;
   int signal = 0;
   how.stop = [&] {

@@ -41,6 +41,7 @@ struct TrainingMemoryOptions {
   std::string memory;       // file, created or continued
   std::int64_t tokens = 0;  // of the training text; 0: all
   bool evaluate = true;     // measure the loss with memory on the validation text
+  bool anew = false;        // replace an existing file instead of continuing it
   ReadingProgress progress;
   std::function<bool()> stop;  // called after every pass; true: keeps what was read, the rest can be read later
 };
@@ -56,7 +57,8 @@ TrainingMemoryReport build_training_memory(OpenedRun& run, const TrainingMemoryO
 nlohmann::json to_json(const TrainingMemoryReport& report);
 
 // Called after training: builds the memory requested by the recipe of a finished run, as memory.safetensors in its
-// folder, or continues an interrupted call. Runs on rank 0 only. Reports in result.memory; if a signal stopped it,
+// folder, or continues an interrupted call. A memory of the weights before the run was extended is rebuilt; if it holds
+// other texts than the training text, its file is renamed instead of replaced. Runs on rank 0 only. Reports in result.memory; if a signal stopped it,
 // result.stopped_by is its number.
 void build_requested_memory(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
                             const TrainHooks& hooks, bool evaluate = true);

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
+#include "memory/memory_file.h"
+#include "memory/reader.h"
 #include "temporary_folder.h"
 #include "train/small_run.h"
 
@@ -68,6 +71,50 @@ TEST(Remember, ReadingThatWasStoppedGoesOn) {
   EXPECT_FALSE(again.memory->stopped);
   EXPECT_EQ(again.memory->slots_in_use, whole.memory->slots_in_use);
   EXPECT_DOUBLE_EQ(again.memory->loss, whole.memory->loss);
+}
+
+TEST(Remember, ARunThatIsExtendedHasAMemoryOfItsLastWeights) {
+  TemporaryFolder folder;
+  const TrainResult first = start_run(recipe(asked), folder / "run", {});
+  const std::string path = folder / "run/memory.safetensors", before = file_bytes(path);
+  std::vector<std::string> said;
+  TrainHooks hooks;
+  hooks.log = Log([&](const LogMessage& message) { said.push_back(message.text); });
+  // Nothing to do: the memory stays as it is.
+  resume_run(folder / "run", {}, hooks);
+  EXPECT_EQ(file_bytes(path), before);
+  const TrainResult longer = resume_run(folder / "run", {{"train.epochs=3"}, {}}, hooks);
+  ASSERT_TRUE(longer.memory);
+  EXPECT_TRUE(std::any_of(said.begin(), said.end(),
+                          [](const std::string& one) { return one.find("rebuilt") != std::string::npos; }));
+  EXPECT_NE(file_bytes(path), before);
+  OpenedRun run = open_run(folder / "run", {});
+  EXPECT_EQ(open_memory(run, path).texts.size(), 1u);  // throws if it belongs to other weights
+  // A memory that was built for these weights at once is the same.
+  TrainingMemoryOptions options;
+  options.memory = folder / "again.safetensors";
+  EXPECT_EQ(build_training_memory(run, options).loss, longer.memory->loss);
+}
+
+TEST(Remember, AMemoryWithOtherTextsIsRenamedWhenItsRunIsExtended) {
+  TemporaryFolder folder;
+  start_run(recipe(asked), folder / "run", {});
+  const std::string path = folder / "run/memory.safetensors";
+  {
+    OpenedRun run = open_run(folder / "run", {});
+    Memory memory = open_memory(run, path);
+    const std::vector<std::int32_t> text = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14};
+    learn_text(*run.model, memory, "mine", text, std::ssize(text), [](auto, auto) { return true; });
+    save_memory(memory, path);
+  }
+  const std::string mine = file_bytes(path);
+  const TrainResult longer = resume_run(folder / "run", {{"train.epochs=3"}, {}}, {});
+  ASSERT_TRUE(longer.memory);
+  const std::string kept = folder / fmt::format("run/memory-before-step-{}.safetensors", longer.steps);
+  EXPECT_EQ(file_bytes(kept), mine);
+  OpenedRun run = open_run(folder / "run", {});
+  EXPECT_EQ(open_memory(run, path).texts.size(), 1u);
+  EXPECT_THROW(open_memory(run, kept), Error);
 }
 
 }  // namespace
