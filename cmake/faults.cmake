@@ -6,11 +6,18 @@ add_library(fault_shim MODULE tests/faults/shim.c)
 target_compile_options(fault_shim PRIVATE -Wall -Wextra)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 
-# Runs a third of the faults here; ./check --long runs all of them with every errno.
-set(fault_stride 3)
+# Runs a third of the faults here, fewer where much of the work is that of another scenario; all of them and every errno in
+# ./check --long.
 set(fault_tests "")
 set(long_fault_tests "")
-foreach(scenario train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories compress decompress)
+set(often train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories decompress)
+set(seldom compress read read-more train-memory extend-memory forget merge prune memory-show sweep library trace-csv
+  ablate plot)
+foreach(scenario ${often} ${seldom})
+  set(fault_stride 3)
+  if(scenario IN_LIST seldom)
+    set(fault_stride 12)
+  endif()
   add_test(NAME faults.${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/run.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride ${fault_stride})
   list(APPEND fault_tests faults.${scenario})
@@ -18,10 +25,18 @@ foreach(scenario train resume adapt export import lab lab-list lab-report inspec
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --every)
   list(APPEND long_fault_tests long.faults.${scenario})
 endforeach()
-# Tests one state in eight here, all of them in ./check --long.
-foreach(scenario train resume adapt export import lab tokenizer)
+# Tests one state in eight here, all of commands with a handful of them, one in 24 where much is that of another scenario; all
+# of them in ./check --long.
+foreach(scenario train resume adapt export import lab tokenizer compress decompress read read-more train-memory
+    extend-memory forget merge prune sweep library trace-csv)
+  set(power_stride 8)
+  if(scenario MATCHES "^(read|read-more|forget|merge|prune|library|trace-csv)$")
+    set(power_stride 1)
+  elseif(scenario IN_LIST seldom)
+    set(power_stride 24)
+  endif()
   add_test(NAME faults.power-${scenario} COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/power.py
-    --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride 8)
+    --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --stride ${power_stride})
   list(APPEND fault_tests faults.power-${scenario})
   add_long_test(long.faults.power-${scenario} ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/power.py
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario})

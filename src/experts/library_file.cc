@@ -110,6 +110,7 @@ std::string write_library_file(const std::string& folder, const std::vector<Laye
     }
   }
   make_folder(folder);
+  remove_temporary_files(folder);
   const std::string path = folder + "/" + hex(hash) + ".safetensors";
   if (!exists_path(path))
     write_safetensors(path, tensors, {{"format", library_file_format}, {"source", source}, {"hash", hex(hash)}});

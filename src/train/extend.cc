@@ -95,10 +95,15 @@ bool ends_differ(const std::map<std::string, std::string>& then, const std::map<
 }
 
 std::string rewrite_config(const RunPaths& paths, const Recipe& recipe, std::int64_t step) {
+  const std::string before = read_file(paths.config());
   std::string kept = fmt::format("config-until-step-{}.toml", step);
-  for (int i = 2; exists_path(paths.folder + "/" + kept); ++i)
-    kept = fmt::format("config-until-step-{}-{}.toml", step, i);
-  write_file_atomic(paths.folder + "/" + kept, read_file(paths.config()));
+  // The same contents are those of an extension that was interrupted after this file was written.
+  const auto other = [&] {
+    const std::string path = paths.folder + "/" + kept;
+    return exists_path(path) && read_file(path) != before;
+  };
+  for (int i = 2; other(); ++i) kept = fmt::format("config-until-step-{}-{}.toml", step, i);
+  write_file_atomic(paths.folder + "/" + kept, before);
   write_file_atomic(paths.config(), write_recipe(recipe));
   return kept;
 }

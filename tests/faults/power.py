@@ -29,7 +29,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from run import SCENARIOS, Case, Fault, Runner  # noqa: E402
 
 # Commands whose files another command reads again.
-SCENARIO_NAMES = ("train", "resume", "adapt", "export", "import", "lab", "tokenizer")
+SCENARIO_NAMES = ("train", "resume", "adapt", "export", "import", "lab", "tokenizer", "compress", "decompress", "read",
+                  "read-more", "train-memory", "extend-memory", "forget", "merge", "prune", "sweep", "library",
+                  "trace-csv")
 
 
 class Disk:

@@ -15,6 +15,7 @@ import argparse
 import concurrent.futures
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -69,10 +70,6 @@ def import_again(folder):
     return None if os.path.exists(os.path.join(folder, "back/config.toml")) else IMPORT
 
 
-def compress_again(folder):
-    return None if os.path.exists(os.path.join(folder, "small")) else COMPRESS
-
-
 def decompress_again(folder):
     if not os.path.exists(os.path.join(folder, "back.txt")):
         return DECOMPRESS
@@ -82,7 +79,51 @@ def decompress_again(folder):
     return None
 
 
-COMPRESS = ["compress", "run", "other.txt", "-o", "small", "--threads", "1"]
+def header(path):
+    """The header of a safetensors file."""
+    with open(path, "rb") as file:
+        return json.loads(file.read(int.from_bytes(file.read(8), "little")))
+
+
+def unless(done, command):
+    """Repeats a command that must not be given twice; done(folder) is true if it was carried out."""
+    return lambda folder: None if done(folder) else command
+
+
+def exists(name):
+    return lambda folder: os.path.exists(os.path.join(folder, name))
+
+
+def extend_again(folder):
+    with open(os.path.join(folder, "run/config.toml")) as file:
+        return ["train", "--resume", "run"] if "max_steps = 8" in file.read() else EXTEND
+
+
+def compress_again(folder):
+    if not os.path.exists(os.path.join(folder, "small")):
+        return COMPRESS
+    # The state is removed after the result is complete; a kill in between leaves it.
+    if os.path.exists(os.path.join(folder, "state")):
+        os.remove(os.path.join(folder, "state"))
+    return None
+
+
+MEMORY = "run/memory.safetensors"
+READ = ["read", "run", "other.txt", "--slots", "16", "--window", "8", "--contexts", "2", "--original", "0", "--threads",
+        "1"]
+READ_MORE = ["read", "run", "texts", "--original", "0", "--threads", "1"]
+TRAIN_MEMORY = ["train", "recipe.toml", "memory.slots=16", "memory.window=8", "--out", "run"]
+EXTEND = ["train", "--resume", "run", "train.max_steps=8"]
+FORGET = ["memory", "forget", MEMORY, "other.txt", "--threads", "1"]
+READ_MINE = [*READ[:2], "texts/one.txt", *READ[3:], "--memory", "mine.memory"]
+MERGE = ["memory", "merge", "mine.memory", MEMORY]
+PRUNE = ["memory", "prune", MEMORY, "--least", "2"]
+SWEEP = ["sweep", "recipe.toml", "train.lr=0.1,0.2", "train.max_steps=2", "-o", "sweep", "--threads", "1"]
+TRAIN_TRANSFORMS = ["train", "recipe.toml", "--out", "run", "some.init=hadamard", "train.max_steps=2"]
+DENSE = ["library", "dense", "run", "-o", "libraries"]
+ROUTES = ["trace", "run", "--csv", "routes.csv", "--threads", "1"]
+COMPRESS = ["compress", "run", "short.txt", "-o", "small", "--threads", "1", "--parts", "1", "--state", "state",
+            "--state-seconds", "0"]  # saved after every token
 DECOMPRESS = ["decompress", "small", "-o", "back.txt", "--state", "state", "--state-seconds", "0"]
 TRAIN = ["train", "recipe.toml", "--out", "run"]
 EXPORT = ["export", "run", "-o", "exported"]
@@ -111,6 +152,24 @@ SCENARIOS = [
     Scenario("tokenizer", ["tokenizer", "train", "--vocab", "280", "texts", "-o", "made.json"]),
     Scenario("compress", COMPRESS, compress_again, prepare=[TRAIN], passing=TIMES),
     Scenario("decompress", DECOMPRESS, decompress_again, prepare=[["compress", "--portable", "other.txt", "-o", "small"]]),
+    Scenario("read", READ, prepare=[TRAIN], passing=TIMES),
+    Scenario("read-more", READ_MORE,
+             prepare=[TRAIN, READ], passing=TIMES),
+    Scenario("train-memory", TRAIN_MEMORY,
+             lambda folder: train_again(folder) if exists("run/config.toml")(folder) else TRAIN_MEMORY, passing=TIMES),
+    Scenario("extend-memory", EXTEND, extend_again, prepare=[TRAIN_MEMORY], passing=TIMES),
+    Scenario("forget", FORGET, unless(lambda folder: "text.1" not in header(os.path.join(folder, MEMORY)), FORGET),
+             prepare=[TRAIN, READ, READ_MORE], passing=TIMES),
+    Scenario("merge", MERGE, unless(lambda folder: "text.1" in header(os.path.join(folder, "mine.memory")), MERGE),
+             prepare=[TRAIN, READ, READ_MINE], passing=TIMES),
+    Scenario("prune", PRUNE, unless(lambda folder: "prune" in str(header(os.path.join(folder, MEMORY))), PRUNE),
+             prepare=[TRAIN, READ], passing=TIMES),
+    Scenario("memory-show", ["memory", "show", MEMORY, "--run", "run"], prepare=[TRAIN, READ], passing=TIMES, reads=True),
+    Scenario("sweep", SWEEP, passing=TIMES),
+    Scenario("library", DENSE, prepare=[TRAIN_TRANSFORMS], passing=TIMES),
+    Scenario("trace-csv", ROUTES, prepare=[TRAIN], passing=TIMES),
+    Scenario("ablate", ["ablate", "run", "--threads", "1"], prepare=[TRAIN], passing=TIMES, reads=True),
+    Scenario("plot", ["plot", "run", "--width", "40"], prepare=[TRAIN], passing=TIMES, reads=True),
     Scenario("stories", ["data", "stories", "--count", "3", "-o", "made.txt"]),
 ]
 
@@ -127,6 +186,7 @@ def make_folder(folder):
     write(os.path.join(folder, "texts/one.txt"), "".join(lines[:6]))
     write(os.path.join(folder, "texts/more/two.txt"), "".join(lines[6:]))
     write(os.path.join(folder, "other.txt"), "".join(line.replace("cat", "dog") for line in lines))
+    write(os.path.join(folder, "short.txt"), "A dog saw 7 cats.\n")
     with open(os.path.join(HERE, "recipe.toml")) as file:
         recipe = file.read()
     write(os.path.join(folder, "recipe.toml"), recipe)
@@ -146,9 +206,23 @@ def contents(folder, passing):
                 continue
             path = os.path.join(place, name)
             with open(path, "rb") as file:
-                found[os.path.relpath(path, folder)] = ("" if name in passing else
-                                                       hashlib.sha256(file.read()).hexdigest())
+                held = file.read()
+            if name.startswith("memory") and name.endswith(".safetensors") or name.endswith(".memory"):
+                held = without_places(held)
+            found[os.path.relpath(path, folder)] = "" if name in passing else hashlib.sha256(held).hexdigest()
     return found
+
+
+def without_places(memory):
+    """A memory names the files that it has read by a hash of their path, which differs from folder to folder."""
+    begin = 8 + int.from_bytes(memory[:8], "little")
+    head = json.loads(memory[8:begin])
+    metadata = head["__metadata__"]
+    del metadata["checksum"]
+    about = json.loads(metadata["memory"])
+    about.pop("files", None)
+    metadata["memory"] = json.dumps(about)
+    return json.dumps(head).encode() + memory[begin:]
 
 
 class Fault(Exception):
@@ -160,8 +234,8 @@ class Ended:
         self.code, self.output, self.error = code, output, error
 
     def told(self):
-        # The lab summarizes failures, one line per run.
-        return [line for line in self.error.splitlines() if re.match("some: |  recipe: ", line)]
+        # The lab and sweeps summarize failures, one line per run.
+        return [line for line in self.error.splitlines() if re.match(r"some: |  (recipe|lr=[0-9.]+): ", line)]
 
 
 class Runner:
