@@ -1,8 +1,11 @@
 #include "verify/fixture.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
+#include "core/files/files.h"
 #include "core/old_names.h"
 #include "core/setting.h"
 #include "model/operations.h"
@@ -18,6 +21,65 @@ JsonObject config_of(const SafetensorsFile& file) {
     bad_input(Code::fixture_invalid, "{} is not a fixture: its header needs `kind` and `config`", file.path());
   const std::string origin = file.path() + ": `config` in its header";
   return {parse_json(found->second, origin), origin};
+}
+
+// CRC-32 (IEEE 802.3), as Python's zlib has it.
+std::uint32_t crc32(std::string_view bytes) {
+  static const auto table = [] {
+    std::array<std::uint32_t, 256> out{};
+    for (std::uint32_t i = 0; i < 256; ++i) {
+      out[i] = i;
+      for (int bit = 0; bit < 8; ++bit) out[i] = (out[i] >> 1) ^ (out[i] % 2 == 1 ? 0xEDB88320u : 0u);
+    }
+    return out;
+  }();
+  std::uint32_t crc = ~0u;
+  for (const char byte : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
+  return ~crc;
+}
+
+// Throws if the file is not as it was written: its metadata have the checksum of all its bytes, with zeros as the
+// checksum's own digits. Files of the first format, from elsewhere, may have none.
+void check_checksum(const SafetensorsFile& file) {
+  const auto refuse = [&](std::string_view what) {
+    bad_input(Code::file_damaged, "{} is damaged: {}; copy the fixture again", file.path(), what);
+  };
+  const auto found = file.metadata().find("crc32");
+  const auto format = file.metadata().find("format");
+  if (found == file.metadata().end()) {
+    if (format != file.metadata().end()) refuse("its checksum is missing");
+    return;
+  }
+  std::string bytes = read_file(file.path());
+  constexpr std::string_view key = "\"crc32\":\"";
+  const std::size_t at = bytes.find(key);
+  constexpr std::size_t digits = 8;
+  if (at == std::string::npos || found->second.size() != digits) refuse("its checksum is not one");
+  bytes.replace(at + key.size(), digits, digits, '0');
+  if (fmt::format("{:08x}", crc32(bytes)) != found->second) refuse("its bytes do not have the checksum in its header");
+}
+
+// Keys that a config may have besides the settings of a model.
+constexpr std::array other_keys = {"vocab",      "seed",     "beta_scale", "key_constraint", "temperature",  "steps",
+                                   "lr",         "schedule", "adam_betas", "adam_eps",       "weight_decay", "clip",
+                                   "count_pads", "pad_id",   "eos_id",     "batch",          "usage"};
+constexpr std::array memory_keys = {"d_model", "decay", "inherit", "look",   "match",   "parts",    "rounds",
+                                    "share",   "slots", "counts",  "values", "windows", "sharpness"};
+
+// Throws if a key is unknown: its value would be ignored and the case would count as tested.
+void check_keys(const JsonObject& config, const std::string& kind) {
+  for (const auto& [name, value] : config.json().items()) {
+    const auto equals = [&name = name](std::string_view one) { return one == name; };
+    bool known = kind == "memory" ? std::any_of(memory_keys.begin(), memory_keys.end(), equals)
+                                  : std::any_of(other_keys.begin(), other_keys.end(), equals);
+    for (const Setting<ModelConfig>& setting : model_settings()) {
+      if (known) break;
+      known = kind != "memory" && current_setting(setting.table + "." + name) == setting.full_name();
+    }
+    if (!known)
+      bad_input(Code::fixture_invalid, "{}: unknown key {}; see docs/verify.md", config.origin(),
+                describe(nlohmann::json(name)));
+  }
 }
 
 // Returns a config value converted and checked for its setting.
@@ -75,6 +137,8 @@ SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
 
 Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), config_(config_of(file_)) {
   kind_ = file_.metadata().at("kind");
+  check_checksum(file_);
+  check_keys(config_, kind_);
   file_.rename(current_tensor);
 }
 

@@ -82,7 +82,7 @@ class Case {
   Case(const std::string& path, const VerifyOptions& options) : fixture_(path), tolerances_(tolerances(options)) {
     report_.file = path;
     report_.kind = fixture_.kind();
-    ctx_ = make_context(options.device, options.precision, make_host(0, {}, options.group));
+    ctx_ = make_context(options.device, options.precision, make_host(options.threads, {}, options.group));
     ctx_->expert_group = options.group;
   }
 

@@ -33,6 +33,7 @@ struct VerifyOptions {
   // Ranks that share the experts of every layer (train.expert_ranks). All ranks make the same call; rank 0 has the
   // tokens and the full report, the other ranks serve it and compare the results that all ranks have.
   Group group{};
+  int threads = 0;  // 0: all available
 };
 
 // Returns every .safetensors file of a folder, or the file itself. Throws (bad_input) if there is none or if a file is

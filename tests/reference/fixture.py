@@ -2,6 +2,7 @@
 
 import json
 import struct
+import zlib
 
 import numpy as np
 
@@ -16,6 +17,7 @@ OLD_NAMES = {"look_back": "conv", "readin": "input_proj", "readout": "output_pro
              "listen": "token_shift"}
 OLD_VALUES = {("routing", "random"): "hash", ("modulation", "factor"): "multiplicative",
               ("modulation", "inside"): "additive"}
+FORMAT, CHECKSUM, NO_CHECKSUM = "some fixture 2", "crc32", "0" * 8
 TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
 
@@ -42,7 +44,7 @@ def read(path):
 
 
 def write(path, tensors, metadata):
-    header, blobs, at = {"__metadata__": metadata}, [], 0
+    header, blobs, at = {"__metadata__": {**metadata, "format": FORMAT, CHECKSUM: NO_CHECKSUM}}, [], 0
     for name, value in tensors.items():
         value = np.ascontiguousarray(value)
         kind = "I64" if value.dtype.kind == "i" else "F64"
@@ -53,7 +55,14 @@ def write(path, tensors, metadata):
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of eight bytes
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+        file.write(sealed(struct.pack("<Q", len(text)) + text + b"".join(blobs)))
+
+
+def sealed(data):
+    """The file with the checksum of all its bytes, of which the digits of the checksum count as zeros."""
+    before = f'"{CHECKSUM}":"'.encode()
+    at = data.index(before + NO_CHECKSUM.encode()) + len(before)
+    return data[:at] + f"{zlib.crc32(data):08x}".encode() + data[at + len(NO_CHECKSUM):]
 
 
 def expect(kind, config, inputs):

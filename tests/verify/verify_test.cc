@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/files/files.h"
 #include "expect_error.h"
 #include "temporary_folder.h"
 #include "tensor/safetensors.h"
@@ -102,6 +103,30 @@ TEST(Verify, ASettingThatIsNoneIsRefused) {
   write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
                     {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "entropy_band": [0.5]})"}});
   EXPECT_ERROR((verify_fixture(path, {{}, Precision::f64, {}})), Code::json_type, "entropy_band", "a list of 1 value");
+}
+
+// Damage to any one byte is noticed: low bits of numbers are within the tolerance, and many a name has a default.
+TEST(Verify, AFixtureWithAnyOtherByteIsRefused) {
+  TemporaryFolder folder;
+  const std::string committed = SOME_SOURCE_DIR "/tests/reference/fixtures/memory-one-window.safetensors";
+  const std::string whole = read_file(committed), path = folder / "case.safetensors";
+  EXPECT_TRUE(verify_fixture(committed, {{}, Precision::f64, {}}).passed());
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << at % 8));
+    folder.write("case.safetensors", damaged);
+    const auto error = error_in([&] { verify_fixture(path, {{}, Precision::f64, {}}); });
+    ASSERT_TRUE(error && error->fault() == Fault::input) << "byte " << at;
+  }
+}
+
+TEST(Verify, AKeyThatIsNoneIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder / "case.safetensors";
+  write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
+                    {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "alhpa": 0.5})"}});
+  EXPECT_ERROR((verify_fixture(path, {{}, Precision::f64, {}})), Code::fixture_invalid, path + ": `config` in its header",
+               "\"alhpa\"");
 }
 
 // Each of these once caused an out-of-bounds access, a division by zero or an endless wait.
