@@ -4,12 +4,19 @@
 // rank that is not scheduled any more (its process stopped, its machine gone) is noticed even though all other ranks
 // only wait for it. MPI itself notices a rank that dies.
 #include <mpi.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -46,6 +53,37 @@ void wait_for_requests(const LinkOptions& options, const Look& look) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(waited < 0.1 ? 50 : 500));
   }
+}
+
+// True if a process is one of Open MPI's own, which start and end the ranks.
+bool is_launcher(pid_t process) {
+  char path[64], name[16] = "";
+  std::snprintf(path, sizeof path, "/proc/%ld/comm", static_cast<long>(process));
+  std::FILE* const file = std::fopen(path, "r");
+  if (file == nullptr) return false;
+  const bool read = std::fscanf(file, "%15s", name) == 1;
+  std::fclose(file);
+  constexpr std::array launchers = {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prte", "prted"};
+  return read &&
+         std::any_of(launchers.begin(), launchers.end(), [&](const char* one) { return std::strcmp(name, one) == 0; });
+}
+
+// Ends this machine's mpirun or daemon if it has not ended some seconds after the abort: it waits for the daemon of a
+// machine that is unreachable, possibly for hours. This is done by a process of its own, because the launcher ends this
+// one first.
+void end_launcher_later() noexcept {
+  const pid_t launcher = getppid();
+  if (!is_launcher(launcher)) return;
+  const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, launcher, 0));
+  if (descriptor < 0 || fork() != 0) return;
+  setsid();
+  // mpirun waits until nobody holds the pipes of a rank's output.
+  if (descriptor > 0) syscall(SYS_close_range, 0U, static_cast<unsigned>(descriptor - 1), 0U);
+  syscall(SYS_close_range, static_cast<unsigned>(descriptor + 1), ~0U, 0U);
+  // A signal that it could handle ends in its own clean-up, which waits or fails without the machine.
+  pollfd ended{descriptor, POLLIN, 0};
+  if (poll(&ended, 1, 3000) == 0) syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0U);
+  _exit(0);
 }
 
 class MpiLink : public Link {
@@ -134,6 +172,7 @@ class MpiLink : public Link {
       if (done != 0) MPI_Irecv(&received_beat, 1, MPI_BYTE, before, 0, pulse_, &listening);
       if (silence > options_.timeout_seconds) {
         if (options_.lost != nullptr) options_.lost(options_.whose, before, silence);
+        end_launcher_later();
         abort_all(1);
       }
       lock.lock();
