@@ -53,15 +53,16 @@ ContextMixer::ContextMixer(const MixerSettings& settings) : settings_(settings) 
   slots_.resize(contexts << settings.table_bits);
   histories_.resize(contexts * static_cast<std::size_t>(settings.kinds) * histories_each);
   constexpr std::array<int, 16> middle = {0, 1, 2, 3, 4, 5, 6, 7, 9, 13, 19, 27, 39, 70, 140, 230};
-  for (std::size_t i = 0; i < histories_.size(); ++i) {
-    const int history = static_cast<int>(i % histories_each);
+  for (int history = 0; history < histories_each; ++history) {
     const int zeros = middle[static_cast<std::size_t>(history / 64)],
               ones = middle[static_cast<std::size_t>(history / 4 % 16)];
     // Table of (ones + 0.4) / (zeros + ones + 0.8).
     const std::uint32_t p =
         static_cast<std::uint32_t>((std::int64_t{ones} * 10 + 4) * ((1 << 22) - 1) / ((zeros + ones) * 10 + 8));
-    histories_[i] = p << 10;
+    histories_[static_cast<std::size_t>(history)] = p << 10;
   }
+  for (std::size_t i = histories_each; i < histories_.size(); i += histories_each)
+    std::copy_n(histories_.begin(), histories_each, histories_.begin() + static_cast<std::ptrdiff_t>(i));
   std::size_t all = 0;
   for (const int selector : settings.selectors) {
     set_begin_.push_back(all);
@@ -69,19 +70,22 @@ ContextMixer::ContextMixer(const MixerSettings& settings) : settings_(settings) 
   }
   weights_.assign(all, 0);
   const std::size_t sets = settings.selectors.size();
-  for (std::size_t i = 0; i < all; ++i) {
-    const int input = static_cast<int>(i % static_cast<std::size_t>(padded_));
+  for (int input = 0; input < padded_; ++input) {
     if (input < settings.contexts * inputs_each)
-      weights_[i] = input % inputs_each == 0 ? 65536 * 16 / 100 : 0;
+      weights_[static_cast<std::size_t>(input)] = input % inputs_each == 0 ? 65536 * 16 / 100 : 0;
     else if (input < settings.contexts * inputs_each + settings.extra)
-      weights_[i] = 65536 * 30 / 100;
+      weights_[static_cast<std::size_t>(input)] = 65536 * 30 / 100;
   }
+  for (std::size_t i = static_cast<std::size_t>(padded_); i < all; i += static_cast<std::size_t>(padded_))
+    std::copy_n(weights_.begin(), padded_, weights_.begin() + static_cast<std::ptrdiff_t>(i));
   final_weights_.assign(static_cast<std::size_t>(settings.final_selector) * sets,
                         static_cast<std::int32_t>(65536 / sets));
   corrections_.resize(static_cast<std::size_t>(correction_classes) << correction_bits);
-  for (std::size_t i = 0; i < corrections_.size(); ++i)
-    corrections_[i] = static_cast<std::uint16_t>(
-        squash(static_cast<std::int32_t>(i % correction_classes) * correction_step - max_log_odds));
+  for (int i = 0; i < correction_classes; ++i)
+    corrections_[static_cast<std::size_t>(i)] = static_cast<std::uint16_t>(squash(i * correction_step - max_log_odds));
+  for (std::size_t filled = correction_classes; filled < corrections_.size(); filled *= 2)
+    std::copy_n(corrections_.begin(), std::min(filled, corrections_.size() - filled),
+                corrections_.begin() + static_cast<std::ptrdiff_t>(filled));
   found_.resize(contexts);
   history_.resize(contexts);
   input_.assign(static_cast<std::size_t>(padded_), 0);

@@ -1,7 +1,9 @@
 #include "recipe/schema.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "core/error.h"
@@ -160,10 +162,13 @@ const std::vector<RecipeKey>& recipe_keys() {
 }
 
 const RecipeKey* find_recipe_key(std::string_view full_name) {
-  for (const RecipeKey& key : recipe_keys()) {
-    if (key.full_name() == full_name) return &key;
-  }
-  return nullptr;
+  static const auto by_name = [] {
+    std::map<std::string, const RecipeKey*, std::less<>> out;
+    for (const RecipeKey& key : recipe_keys()) out.emplace(key.full_name(), &key);
+    return out;
+  }();
+  const auto found = by_name.find(full_name);
+  return found == by_name.end() ? nullptr : found->second;
 }
 
 const std::vector<RecipeTable>& recipe_tables() {

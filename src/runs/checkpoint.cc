@@ -94,7 +94,8 @@ void check_file(const SafetensorsFile& file, const CheckpointName& checkpoint, c
   if (const std::string step = stored("step"); !step.empty() && step != std::to_string(checkpoint.step))
     bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", file.path(),
               shortened(step, 40), checkpoint.step, checkpoint.step);
-  if (const std::string run = stored("run"); run != identity.run && !run.empty()) {
+  // Only runs of earlier versions, whose config.toml has no id either, have files without one.
+  if (const std::string run = stored("run"); run != identity.run && (!run.empty() || !identity.run.empty())) {
     bad_input(Code::checkpoint_mixed, "{}: belongs to run {}, but config.toml to run {}; restore the file of this run",
               file.path(), shortened(run, 40), identity.run.empty() ? "(none)" : identity.run);
   }
@@ -105,9 +106,9 @@ void check_file(const SafetensorsFile& file, const CheckpointName& checkpoint, c
               file.path(), shortened(tokenizer, 40), identity.tokenizer);
 }
 
-void check_pair(const SafetensorsFile& file, const SafetensorsFile& other) {
+void check_pair(const SafetensorsFile& file, const SafetensorsFile& other, const RunIdentity& identity) {
   const auto digest = file.metadata().find(digest_key);
-  if (digest == file.metadata().end() || digest->second == other.content_digest()) return;
+  if (digest == file.metadata().end() ? identity.run.empty() : digest->second == other.content_digest()) return;
   bad_input(Code::checkpoint_mixed, "{} and {} were not written together; restore both from the same checkpoint",
             file.path(), other.path());
 }
@@ -251,8 +252,8 @@ void check_checkpoint(const CheckpointName& checkpoint, const RunIdentity& ident
   if (!exists_path(path)) return;  // a model can be used without it
   const SafetensorsFile optimizer = SafetensorsFile::open(path);
   check_file(optimizer, checkpoint, identity);
-  check_pair(model, optimizer);
-  check_pair(optimizer, model);
+  check_pair(model, optimizer, identity);
+  check_pair(optimizer, model, identity);
 }
 
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity, Model& model,

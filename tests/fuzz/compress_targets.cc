@@ -9,20 +9,22 @@ namespace {
 class CompressedTarget : public Target {
  public:
   CompressedTarget() {
-    std::string text;
-    for (int i = 0; i < 40; ++i) text += "the cat sat on the mat, and the dog saw it \xFF\xC3\xA9 ";
     CompressReport report;
-    seed_ = compress_text(nullptr, text, {.parts = 2}, report);
+    std::string text = "the cat sat on the mat, the cat saw \xFF\xC3\xA9 ";
+    seeds_.push_back(compress_text(nullptr, text, {.parts = 2}, report));
+    for (int i = 0; i < 5; ++i) text += text;
+    seeds_.push_back(compress_text(nullptr, text, {.parts = 2}, report));
   }
   std::string name() const override { return "compressed"; }
   std::string origin() const override { return "a file"; }
   std::string make(Dice& dice) override {
+    const std::string& seed = seeds_[dice.one_in(64) ? 1 : 0];  // decoding takes time in proportion to the length
     if (dice.one_in(2)) {
-      std::string bytes = seed_;
+      std::string bytes = seed;
       damage_bytes(bytes, dice);
       return bytes;
     }
-    CompressedFile file = parse_compressed(seed_, origin());
+    CompressedFile file = parse_compressed(seed, origin());
     std::string payload(file.payload);
     damage_bytes(payload, dice);
     if (dice.one_in(3)) file.header.parts = {0, dice.below(file.header.length + 1), file.header.length};
@@ -39,7 +41,7 @@ class CompressedTarget : public Target {
   }
 
  private:
-  std::string seed_;
+  std::vector<std::string> seeds_;
 };
 
 }  // namespace

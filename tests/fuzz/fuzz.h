@@ -87,7 +87,7 @@ std::string damage_safetensors(const std::string& file, Dice& dice);
 std::string read_whole(const std::string& path);
 // Serializes JSON, even if the damage left invalid strings.
 std::string written(const nlohmann::json& tree);
-// Returns a valid tokenizer of a few hundred tokens.
+// Returns a valid tokenizer of a few dozen tokens.
 nlohmann::json small_tokenizer();
 
 }  // namespace some::fuzz
