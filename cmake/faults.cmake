@@ -56,3 +56,8 @@ if(EXISTS /dev/shm)
 endif()
 set_tests_properties(${fault_tests} PROPERTIES LABELS slow COST 5 TIMEOUT 600)
 set_tests_properties(faults.signals PROPERTIES COST 27)
+# Clients of `some serve` that vanish, stall and send nonsense, while one that behaves well is served.
+add_test(NAME serve.hostile COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/serve/hostile.py --program $<TARGET_FILE:some>)
+set_tests_properties(serve.hostile PROPERTIES LABELS slow COST 25 TIMEOUT 300)
+add_long_test(long.serve_hostile sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/serve/hostile.py' \
+    --program '$<TARGET_FILE:some>' --seconds 300 --clients 24 --seed $(date +%s)")
