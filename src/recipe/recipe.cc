@@ -593,6 +593,11 @@ class Reader {
       bad_input(Code::setting_out_of_range, "{} = {}: must not be more than train.max_steps = {}; lower it too",
                 "train.warmup_steps", recipe.train.warmup_steps, recipe.train.max_steps);
     }
+    if (recipe.train.samples > 0 && !recipe.model.causal) {
+      bad_input(Code::setting_conflict,
+                "{} = {}: a model without a causal mask cannot generate text; set train.samples = 0", "train.samples",
+                recipe.train.samples);
+    }
     if (recipe.train.precision == PrecisionChoice::f64 && recipe.train.device.kind == DeviceChoice::Kind::cuda) {
       bad_input(Code::setting_conflict, "{} = \"f64\": is computed on the CPU only; train.device must be \"cpu\"",
                 "train.precision");

@@ -37,6 +37,9 @@ struct TrainConfig {  // [train]
   std::int64_t save_keys_every = 0;  // steps between saved key positions, for plots of their movement; 0: at each
                                      // evaluation
   int patience = 0;                  // evaluations without improvement before stopping early; 0: never
+  int samples = 0;                   // texts generated at each evaluation
+  std::string sample_prompt = {};    // empty: the beginnings of validation documents
+  std::int64_t sample_tokens = 40;
   EvalAverage eval_average = EvalAverage::tokens;
   PrecisionChoice precision = PrecisionChoice::automatic;
   DeviceChoice device;

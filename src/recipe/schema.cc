@@ -107,6 +107,11 @@ void add_train(SettingList<Recipe>& list) {
       .in_steps = true;
   list.integer("patience", FIELD(train.patience), 0, 1e6,
                "Early stopping: evaluations without improvement before the run stops; 0 = off.");
+  list.integer("samples", FIELD(train.samples), 0, 1000,
+               "Texts that are generated at each evaluation, shown, and written to samples.jsonl; 0 = none.");
+  list.text("sample_prompt", FIELD(train.sample_prompt),
+            "Beginning of these texts; empty = the first words of validation documents, another one per text.");
+  list.integer("sample_tokens", FIELD(train.sample_tokens), 1, 1048576, "Maximum number of new tokens of such a text.");
   list.role = SettingRole::training_stage;
   list.choice("eval_average", FIELD(train.eval_average), {"tokens", "batches"},
               "Validation loss as a mean over tokens, or over batches (as published).");

@@ -24,6 +24,7 @@ struct RunPaths {
   }  // content that may differ between identical runs: seconds and rates
   std::string rates() const { return folder + "/rates.jsonl"; }           // the same, line by line during the run
   std::string load() const { return folder + "/load.jsonl"; }             // load of every expert (runs/load_file.h)
+  std::string samples() const { return folder + "/samples.jsonl"; }       // generated texts (runs/samples_file.h)
   std::string events() const { return folder + "/events.out.tfevents"; }  // the metrics for TensorBoard
   std::string data() const { return folder + "/data.json"; }              // amount of each text used
   std::string memory() const { return folder + "/memory.safetensors"; }   // of the training text (train/remember.h)

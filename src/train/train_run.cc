@@ -176,6 +176,7 @@ void Trainer::begin() {
   save_key_positions(paths_.folder, 0, *model_);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
+  samples_.emplace(ctx_->log, paths_.samples(), 0);
   if (!recipe().from) return;
   write_checkpoint();  // the other run may be deleted later
   saved_at_ = state_.step;
@@ -304,6 +305,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   saved_at_ = state_.step;
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
   load_.emplace(paths_.load(), state_.step);
+  samples_.emplace(ctx_->log, paths_.samples(), state_.samples_bytes);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {
     if (positions.step > state_.step) fs::remove(positions.folder);
   }

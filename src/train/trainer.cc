@@ -13,6 +13,7 @@
 #include "runs/checkpoint.h"
 #include "tensor/device.h"
 #include "train/matrix_rate.h"
+#include "train/samples.h"
 
 namespace some {
 namespace {
@@ -259,7 +260,14 @@ const EvaluationReport& Trainer::evaluate() {
   }
   evaluation_ = std::move(report);
   if (hooks_.evaluated) hooks_.evaluated(*evaluation_);
+  if (recipe().train.samples > 0) write_samples();
   return *evaluation_;
+}
+
+void Trainer::write_samples() {
+  const SampleReport report{state_.step, epochs_at(state_.step), stage_tag(), draw_samples(*model_, training_stage())};
+  if (samples_) samples_->write(report);
+  if (hooks_.sampled) hooks_.sampled(report);
 }
 
 void Trainer::save() {
@@ -275,9 +283,11 @@ void Trainer::save() {
 void Trainer::write_checkpoint() {
   const Saving saving(hooks_);
   const WatchdogPause waits;  // disks may be slow
-  // Everything a checkpoint refers to must be on disk first: these lines, and the key positions, which are flushed when
-  // written.
+  // Everything a checkpoint refers to must be on disk first: lines and texts, and the key positions, which are flushed
+  // when written.
   load_->flush();
+  samples_->flush();
+  state_.samples_bytes = samples_->bytes();
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
   state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));

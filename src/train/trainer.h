@@ -15,6 +15,7 @@
 #include "runs/metrics.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"
+#include "runs/samples_file.h"
 #include "runs/train_state.h"
 #include "runtime/machine_use.h"
 #include "train/initialize_from.h"
@@ -43,6 +44,7 @@ struct TrainHooks {
   Group neighbours;
   std::function<void(const TrainProgress&)> step;  // after each step whose loss was read back
   std::function<void(const EvaluationReport&)> evaluated;
+  std::function<void(const SampleReport&)> sampled;  // after an evaluation, if the recipe requests samples
   std::function<void(const StageReport&)> stage_ended;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> prepare;
   // During the build of the memory that a recipe requests, after training.
@@ -145,6 +147,7 @@ class Trainer {
   void flush();
   double epochs_at(std::int64_t step) const;  // of the whole run
   TrainLine train_line(std::int64_t step, double lr);
+  void write_samples();
   void close_epoch();
   void remove_surplus();
   void show_progress();
@@ -162,6 +165,7 @@ class Trainer {
   std::optional<BatchLoader> loader_;   // from the first step on
   std::optional<MetricsFile> metrics_;  // set when the lines to keep are known; on rank 0
   std::optional<LoadFile> load_;        // the same
+  std::optional<SamplesFile> samples_;  // the same
   TrainState state_;
   std::string run_id_;  // on rank 0
   std::vector<Tensor> start_keys_;

@@ -31,7 +31,7 @@ counts_folder = Path(__file__).resolve().parent / "launches"
 small = """model.d_model=64 model.layers=2 model.heads=2 model.seq_len=512 some.experts=16 some.d_ffn=64
     some.top_k=2 data.train=builtin:stories data.valid=builtin:stories data.tokenizer=bytelevel data.vocab=512
     data.train_documents=120 data.valid_documents=20 train.epochs=1 train.batch=4 train.max_steps=3 train.warmup_steps=1
-    some.decay_warmup=1""".split()
+    some.decay_warmup=1 train.samples=0""".split()
 wide = ["model.d_model=512", "model.heads=8", "some.experts=8", "some.d_ffn=512", "some.top_k=4", "train.batch=16"]
 odd = ["model.d_model=60", "model.heads=3", "some.d_ffn=52", "some.experts=11", "some.top_k=3", "data.vocab=509"]
 packed, padded = ["data.count_pads=false"], ["data.count_pads=true"]
@@ -49,7 +49,7 @@ def on_run(command, *words):
 configurations = {
     "tiny": [train("tiny", size=["train.max_steps=3", "train.warmup_steps=1", "data.valid_documents=20"])],
     "default": [train("default", size=["train.max_steps=3", "train.warmup_steps=1", "data.train_documents=200",
-                                       "data.valid_documents=20"])],
+                                       "data.valid_documents=20", "train.samples=0"])],
     "padded": [train("a4", *padded)],
     "padded-long": [train("a4", *padded, "train.max_steps=6", "train.eval_every=3")],
     "packed": [train("a4", *packed)],

@@ -32,6 +32,7 @@ inline Recipe recipe(const std::vector<std::string>& overrides = {}) {
 inline void expect_same_run(const std::string& a, const std::string& b) {
   EXPECT_EQ(file_bytes(a + "/metrics.jsonl"), file_bytes(b + "/metrics.jsonl"));
   EXPECT_EQ(file_bytes(a + "/load.jsonl"), file_bytes(b + "/load.jsonl"));
+  EXPECT_EQ(file_bytes(a + "/samples.jsonl"), file_bytes(b + "/samples.jsonl"));
   const auto first = list_checkpoints(a), second = list_checkpoints(b);
   ASSERT_FALSE(first.empty());
   ASSERT_FALSE(second.empty());

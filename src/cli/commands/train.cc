@@ -16,6 +16,7 @@
 #include "cli/terminal.h"
 #include "cli/units.h"
 #include "core/error.h"
+#include "core/escape.h"
 #include "core/files/files.h"
 #include "core/files/folders.h"
 #include "evaluation/json.h"
@@ -101,6 +102,15 @@ class Display {
       text += fmt::format("  layer {}: Gini {:.3f}, {:.1f} effective experts", middle->layer, middle->count.gini,
                           middle->count.effective_experts);
     print_line("{}", text);
+  }
+
+  void sampled(const SampleReport& report) {
+    for (const TextSample& one : report.samples) {
+      const std::size_t width = is_terminal() ? static_cast<std::size_t>(terminal_columns()) : table_columns();
+      print_line(
+          "{}", shortened(fmt::format("  sample: {} |{}{}", one.prompt, one.text.starts_with(' ') ? "" : " ", one.text),
+                          width));
+    }
   }
 
   void stage_ended(const StageReport& report) {
@@ -209,6 +219,7 @@ void run(const TrainFlags& options) {
       display.step(p);
     };
     hooks.evaluated = [&](const EvaluationReport& report) { display.evaluated(report); };
+    hooks.sampled = [&](const SampleReport& report) { display.sampled(report); };
     hooks.stage_ended = [&](const StageReport& report) { display.stage_ended(report); };
   }
   hooks.prepare = [&](const std::string& what, std::int64_t done, std::int64_t total) {

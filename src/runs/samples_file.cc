@@ -1,0 +1,53 @@
+#include "runs/samples_file.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files/files.h"
+#include "core/files/folders.h"
+#include "core/system_error.h"
+
+namespace some {
+namespace fs = std::filesystem;
+
+nlohmann::json to_json(const SampleReport& report) {
+  nlohmann::json out{{"step", report.step}, {"epoch", report.epoch}, {"samples", nlohmann::json::array()}};
+  if (report.stage) {
+    out["stage"] = report.stage->number;
+    out["stage_title"] = report.stage->title;
+  }
+  for (const TextSample& one : report.samples) out["samples"].push_back({{"prompt", one.prompt}, {"text", one.text}});
+  return out;
+}
+
+SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes) : path_(std::move(path)), bytes_(bytes) {
+  const bool there = exists_path(path_);
+  if (!there && bytes == 0) return;
+  const std::string now = there ? read_file(path_) : "";
+  if (std::ssize(now) < bytes) {
+    bytes_ = static_cast<std::int64_t>(now.rfind('\n') + 1);
+    log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost; the run continues with the remaining lines",
+                path_, there ? "shorter than at the checkpoint" : "gone", bytes - bytes_);
+  }
+  if (!there || bytes_ == std::ssize(now)) return;
+  std::error_code error;
+  if (bytes_ == 0)
+    fs::remove(path_, error);
+  else
+    fs::resize_file(path_, static_cast<std::uintmax_t>(bytes_), error);
+  if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path_, bytes_, reason_of(error.value()));
+}
+
+void SamplesFile::write(const SampleReport& report) {
+  // A generated token may hold a part of a character.
+  const std::string line = to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  append_line(path_, line);
+  bytes_ += std::ssize(line) + 1;
+}
+
+void SamplesFile::flush() const {
+  if (exists_path(path_)) flush_file(path_);
+}
+
+}  // namespace some
