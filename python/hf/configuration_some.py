@@ -50,10 +50,12 @@ class SomeConfig(PretrainedConfig):
         self.step = step
         super().__init__(**settings)
 
-    def setting(self, name):
-        """A setting by its full name: "model.d_model"."""
+    def setting(self, name, absent=None):
+        """A setting by its full name, "model.d_model"; `absent` for models exported before there was one."""
         table, key = name.split(".")
         try:
             return self.recipe[table][key]
         except KeyError:
+            if absent is not None:
+                return absent
             raise ValueError(f"config.json: its recipe has no {name}") from None

@@ -362,6 +362,7 @@ class Block(nn.Module):
             ranked = scores.detach()
             if hasattr(self, "choice_bias"):
                 ranked = ranked + self.choice_bias.to(ranked.dtype)
+            ranked = self.in_partitions(flat.detach(), keys.to(flat.dtype), ranked)
             ranked = torch.where(torch.isnan(ranked), torch.full_like(ranked, float("-inf")), ranked)
             # Ties go to the lower expert: a stable sort keeps their order.
             indices = torch.sort(ranked, dim=-1, descending=True, stable=True).indices[:, :k]
@@ -370,6 +371,23 @@ class Block(nn.Module):
         else:
             temperature = self.setting("some.train_temp" if self.training else "some.eval_temp")
         return indices, torch.softmax(scores.gather(1, indices) / temperature, dim=-1)
+
+    def in_partitions(self, queries, keys, ranked):
+        """Ranks only the keys of the partitions with the highest mean rank, if a query does not search all."""
+        count, probe = self.setting("some.key_partitions", 0), self.setting("some.key_probe", 8)
+        if count <= 1 or probe >= count:
+            return ranked
+        experts = len(keys)
+        bounds = [p * experts // count for p in range(count + 1)]
+        parts = list(zip(bounds[:-1], bounds[1:]))
+        scores = queries @ torch.stack([keys[a:b].mean(dim=0) for a, b in parts]).T
+        if hasattr(self, "choice_bias"):
+            scores = scores + torch.stack([self.choice_bias[a:b].mean() for a, b in parts]).to(scores.dtype)
+        searched = torch.sort(scores, dim=-1, descending=True, stable=True).indices[:, :probe]
+        places = torch.arange(count, device=keys.device)
+        near = (searched[:, :, None] == places[None, None, :]).any(dim=1)  # [tokens, partitions]
+        far = torch.cat([~near[:, p:p + 1].expand(len(ranked), b - a) for p, (a, b) in enumerate(parts)], dim=1)
+        return torch.where(far, torch.full_like(ranked, float("-inf")), ranked)
 
     def mixture(self, seen, indices, gates):
         self.experts.ready(seen)

@@ -753,9 +753,10 @@ bool supported(Model& model, const DecoderOptions& options) {
     return false;
   if (config.ffn == Ffn::dense) return true;
   return config.modulates() && config.use_library && !config.input_proj && config.training != ExpertTraining::lora &&
-         config.router == RouterKind::linear && config.routing == RoutingKind::keys && config.ground == 0 &&
-         config.query_size() == query_size && config.experts <= max_experts && config.top_k <= max_choices &&
-         config.token_shift <= max_shift && (config.token_shift == 0 || config.conv == 0);
+         config.router == RouterKind::linear && config.routing == RoutingKind::keys && config.searches_all_keys() &&
+         config.ground == 0 && config.query_size() == query_size && config.experts <= max_experts &&
+         config.top_k <= max_choices && config.token_shift <= max_shift &&
+         (config.token_shift == 0 || config.conv == 0);
 }
 
 }  // namespace

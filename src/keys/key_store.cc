@@ -14,12 +14,16 @@ namespace some {
 namespace {
 
 template <typename T>
-void draw_keys(const RandomStream& stream, int experts, int query_size, T* out) {
+void draw_keys(const RandomStream& stream, const RandomStream& centers, int experts, int query_size, int partitions,
+               T* out) {
   std::vector<double> row(static_cast<std::size_t>(query_size));
+  std::int64_t partition = 0;
   for (std::int64_t e = 0; e < experts; ++e) {
+    if (partitions > 1 && e == partition_begin(partition + 1, experts, partitions)) ++partition;
     double square = 0.0;
     for (std::int64_t j = 0; j < query_size; ++j) {
-      const double value = stream.normal(static_cast<std::uint64_t>(e * query_size + j));
+      double value = stream.normal(static_cast<std::uint64_t>(e * query_size + j));
+      if (partitions > 1) value += centers.normal(static_cast<std::uint64_t>(partition * query_size + j));
       row[static_cast<std::size_t>(j)] = value;
       square += value * value;
     }
@@ -32,16 +36,17 @@ void draw_keys(const RandomStream& stream, int experts, int query_size, T* out) 
 }  // namespace
 
 KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
-                        const KeySettings& settings) {
+                        const KeySettings& settings, int partitions) {
   if (experts < 1 || query_size < 1)
     bad_input(Code::shape_mismatch, "a key store requires at least one expert and one query dimension; got {} and {}",
               experts, query_size);
-  const RandomStream stream = random_stream(seed, fmt::format("layers.{}.keys", layer));
+  const RandomStream stream = random_stream(seed, fmt::format("layers.{}.keys", layer)),
+                     centers = random_stream(seed, fmt::format("layers.{}.key_partitions", layer));
   Tensor keys = Tensor::empty({experts, query_size}, ctx.master);
   if (ctx.master == DType::f64) {
-    draw_keys(stream, experts, query_size, keys.data<double>());
+    draw_keys(stream, centers, experts, query_size, partitions, keys.data<double>());
   } else {
-    draw_keys(stream, experts, query_size, keys.data<float>());
+    draw_keys(stream, centers, experts, query_size, partitions, keys.data<float>());
   }
   KeyState state;
   state.keys = ctx.device.is_cpu() ? keys : keys.to(ctx.device);

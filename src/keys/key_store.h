@@ -27,9 +27,10 @@ struct KeyState : Rules::States {
 };
 
 // Returns keys with rows from N(0,1), normalized, from random_stream(seed, "layers.<layer>.keys"); drawn in double and
-// rounded once.
+// rounded once. With several partitions (ops/route.h), a row from "layers.<layer>.key_partitions" is added to all keys
+// of a partition before they are normalized.
 KeyState make_key_state(Context& ctx, int experts, int query_size, std::uint64_t seed, int layer,
-                        const KeySettings& settings);
+                        const KeySettings& settings, int partitions = 1);
 // Adds missing tensors that the settings require, and drops those that they do not use.
 void fit_key_state(const KeySettings& settings, KeyState& state);
 // Calls visit(name, tensor) for every persistent tensor, with its name in checkpoints.

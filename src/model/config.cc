@@ -68,6 +68,7 @@ void check_config(const ModelConfig& config) {
     bad_input(Code::setting_out_of_range, "{} = \"{}\": must be one of {}, or file:PATH", "some.init", config.init,
               fmt::join(methods, ", "));
   Router::check(config);
+  Router::check_partitions(config);
   check_feed_forward(config, "some");
   ExpertBank::check(config);
   Router::check_gates(config);

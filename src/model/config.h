@@ -33,6 +33,7 @@ struct ModelConfig {
   double dense_mult = 4.0;
   OutputInit dense_init = OutputInit::usual;
   int conv = 0;
+  double dropout = 0;  // of the embedding and of both branches of a block, in training
   bool causal = true;
   // [some]
   int experts = 64, d_ffn = 1024, top_k = 4;
@@ -46,6 +47,7 @@ struct ModelConfig {
   int query_dim = 0;  // 0: d_model
   RouterInit router_init = RouterInit::uniform;
   RoutingKind routing = RoutingKind::keys;
+  int key_partitions = 0, key_probe = 8;  // 0, 1: every query searches all keys
   double ground = 0.0;
   bool input_proj = false;
   OutputProj output_proj = OutputProj::none;
@@ -63,6 +65,7 @@ struct ModelConfig {
   double entropy_coefficient = 0.01;
   KeySettings keys;
 
+  bool searches_all_keys() const { return key_partitions <= 1 || key_probe >= key_partitions; }
   int router_hidden() const { return static_cast<int>(std::lround(router_mult * d_model)); }
   int query_size() const { return query_dim > 0 ? query_dim : d_model; }  // of queries and keys
   bool modulates() const { return ffn == Ffn::some && output_proj == OutputProj::modulated; }

@@ -7,6 +7,7 @@
 #include "model/ffn/expert_parallel.h"
 #include "ops/conv.h"
 #include "ops/deferred_gradients.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/head_loss.h"
@@ -21,6 +22,11 @@ namespace {
 Tensor to_device(Context& ctx, const std::vector<std::int32_t>& values) {
   return ctx.staging->upload(ctx, {&values})[0];
 }
+
+// Places of dropout, in the order of the forward pass.
+constexpr int embedding_place = 0;
+int attention_place(const Layer& layer) { return 1 + 2 * layer.index; }
+int feed_forward_place(const Layer& layer) { return 2 + 2 * layer.index; }
 
 const ModelConfig& checked(const ModelConfig& config) {
   check_config(config);
@@ -68,7 +74,8 @@ Model::Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool train
   key_needs_ = needs_of(config.keys);
   make_all_key_sums();
   for (Layer& layer : parts_.layers) {
-    layer.keys = make_key_state(*ctx_, config.experts, config.query_size(), config.seed, layer.index, config.keys);
+    layer.keys = make_key_state(*ctx_, config.experts, config.query_size(), config.seed, layer.index, config.keys,
+                                config.key_partitions);
     epoch_counts_.push_back(Tensor::zeros({config.experts}, DType::i64, ctx_->device));
     if (uses_expert_parallelism(*ctx_, config))
       layer.experts.local = ctx_->mesh().experts(ctx_->group.rank(), config.experts);
@@ -98,6 +105,7 @@ LayerNorm::Tape Model::embed(const Pass& pass, Stream& stream) const {
   stream.residual = ctx.scratch({pass.tokens.dim(0), config().d_model});
   embed_forward(ctx, pass.tokens, pass.positions, parts_.embed, config().position == Position::sinusoidal,
                 stream.residual);
+  drop(pass, embedding_place, stream.residual, stream.residual);
   stream.input = stream.residual;
   if (config().norm == Norm::post) return {};
   LayerNorm::Tape norm = parts_.layers[0].norm1.forward(ctx, stream.residual, nullptr);
@@ -111,6 +119,7 @@ void Model::layer_forward(const Layer& layer, const Pass& pass, const Tensor* pr
   const bool post = config().norm == Norm::post;
   const auto after = [&](const LayerNorm::Tape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
   tape.attention = layer.attention.forward(ctx, pass, stream.input);
+  drop(pass, attention_place(layer), tape.attention.output, tape.attention.output);
   const Tensor& attended = tape.attention.output;
   if (!post && !layer.ffn) {
     tape.norm1 = norm_after(layer.index).forward(ctx, stream.residual, &attended);
@@ -118,7 +127,10 @@ void Model::layer_forward(const Layer& layer, const Pass& pass, const Tensor* pr
   }
   tape.norm1 = (post ? layer.norm1 : layer.norm2).forward(ctx, stream.residual, &attended);
   after(tape.norm1);
-  if (layer.ffn) tape.ffn = layer.ffn->forward(ctx, pass, stream.input, previous_query);
+  if (layer.ffn) {
+    tape.ffn = layer.ffn->forward(ctx, pass, stream.input, previous_query);
+    drop(pass, feed_forward_place(layer), tape.ffn->output, tape.ffn->output);
+  }
   tape.norm2 = norm_after(layer.index).forward(ctx, stream.residual, tape.ffn ? &tape.ffn->output : nullptr);
   after(tape.norm2);
 }
@@ -166,16 +178,18 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       norm2.backward(ctx, own.norm2, dy, extra, dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
       if (layer.ffn) {
-        layer.ffn->backward(
-            ctx, pass, *own.ffn,
-            {own.norm1.y, dsum2, dafter_attention, dquery ? &dquery : nullptr, dquery_below ? &dquery_below : nullptr});
+        const Tensor doutput = dropped_gradient(pass, feed_forward_place(layer), dsum2);
+        layer.ffn->backward(ctx, pass, *own.ffn,
+                            {own.norm1.y, doutput, dafter_attention, dquery ? &dquery : nullptr,
+                             dquery_below ? &dquery_below : nullptr});
         dquery = dquery_below;
       }
       (post ? layer.norm1 : layer.norm2)
           .backward(ctx, own.norm1, dafter_attention, post ? nullptr : &dsum2, dsum1, post ? &dy : nullptr);
     }
     if (!post) dresidual = dsum1;
-    layer.attention.backward(ctx, pass, own.attention, dsum1, dy, post ? Into::add : Into::overwrite);
+    const Tensor dattended = dropped_gradient(pass, attention_place(layer), dsum1);
+    layer.attention.backward(ctx, pass, own.attention, dattended, dy, post ? Into::add : Into::overwrite);
     gradients.finish();
     if (ready) ready(layer.index);
   }
@@ -187,7 +201,29 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     const SideStream beside(ctx);
     sums.finish();
   }
+  drop(pass, embedding_place, dy, dy);
   embed_backward(ctx, batch.tokens, tape.order, dy, parts_.embed);
+}
+
+void Model::set_dropout_step(std::int64_t step) {
+  if (config().dropout <= 0) return;
+  if (!dropout_key_) dropout_key_ = Tensor::zeros({4}, ctx_->master, ctx_->device);
+  fill_each(*ctx_, dropout_key_pieces(config().seed, step), dropout_key_);
+}
+
+void Model::drop(const Pass& pass, int place, const Tensor& x, Tensor& y) const {
+  if (!pass.dropout_key) return;
+  apply_dropout(*ctx_,
+                {config().dropout, static_cast<std::uint64_t>(place), pass.settings.first_position, pass.dropout_key},
+                x, y);
+}
+
+// Returns the gradient of what dropout read, from that of what it wrote, which the residual stream still needs.
+Tensor Model::dropped_gradient(const Pass& pass, int place, const Tensor& dy) const {
+  if (!pass.dropout_key) return dy;
+  Tensor dx = ctx_->scratch(dy.shape());
+  drop(pass, place, dy, dx);
+  return dx;
 }
 
 void Model::check_ids(const DeviceBatch& batch) const {
@@ -226,6 +262,7 @@ Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings,
   Pass pass = new_pass(settings, true, batch);
   pass.counted = settings.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
+  if (config().dropout > 0) pass.dropout_key = dropout_key_;
   pass.auxiliary_share = batch.loss_scale ? 1.0 : settings.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
   {

@@ -63,6 +63,9 @@ class Model {
                 const StepSettings& settings, const ForwardObserver& observer = {});
 
   void clear_gradients();
+  // Chooses the dropout masks of the next training passes, those of this step of the run. Passes before the first call
+  // drop nothing (learning in use).
+  void set_dropout_step(std::int64_t step);
   void clear_key_sums();
   // The numbers of the next key update, one plan a layer; the sums and the update are given these and nothing else of
   // the settings and the time. step and progress (0 to 1) are those of the run.
@@ -101,6 +104,9 @@ class Model {
   Pass new_pass(const StepSettings& settings, bool training, const DeviceBatch& batch);
   Tensor head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer);
   Tensor forward(const Pass& pass, Tape& tape) const;
+  // Applies dropout at one of its places (ops/dropout.h), in training.
+  void drop(const Pass& pass, int place, const Tensor& x, Tensor& y) const;
+  Tensor dropped_gradient(const Pass& pass, int place, const Tensor& dy) const;
   void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready);
   // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the
   // final norm (pre).
@@ -115,6 +121,7 @@ class Model {
   std::int64_t key_memory_ = 0;
   std::vector<Tensor> epoch_counts_;
   Tensor auxiliary_loss_;
+  Tensor dropout_key_;  // [4] master: of the current step; empty without dropout
 };
 
 }  // namespace some

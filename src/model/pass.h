@@ -47,6 +47,7 @@ struct Pass {
   const Tensor* counted = nullptr;  // targets if padding is not counted; null: every position
   Tensor past;                      // rows of the states before (ops/conv.h); empty if no block reads them
   Tensor auxiliary_loss;            // [1] master, training only
+  Tensor dropout_key;               // [4] master, training with model.dropout only (ops/dropout.h)
   double auxiliary_share = 1;  // this micro-batch's share of the step, so that a coefficient does not depend on how the
                                // step is cut
   // Generation: the states that each layer keeps, at whose rows `past` points, and the rows of the new ones, i32 [T].

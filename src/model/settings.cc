@@ -36,6 +36,12 @@ void add_model(SettingList<ModelConfig>& list) {
               "Feed-forward block: frozen experts (some), a trained dense block (dense), or no block (none).");
   add_feed_forward(list);
   CausalConv::settings(list);
+  list.role = SettingRole::training_stage;
+  list.number("dropout", &ModelConfig::dropout, 0, 1,
+              "Dropout rate in training, of the embedding and of the output of each attention and feed-forward block; "
+              "attention weights are not dropped.")
+      .below_high = true;
+  list.role = SettingRole::model;
   list.boolean("causal", &ModelConfig::causal,
                "Causal attention. false replays the first prototype; such a model cannot generate text.");
 }

@@ -2,6 +2,7 @@
 // precision on every device.
 #pragma once
 
+#include "core/random.h"
 #include "ops/linear.h"
 #include "runtime/op.h"
 #include "tensor/param.h"
@@ -38,6 +39,25 @@ SOME_OP(void, route_forward,
          bool choice_given, Routing& routing),
         (ctx, query, keys, bias, temperature, choice_given, routing))
 
+// Partitions of the keys (spec 3.3): partition p of `count` holds the keys from partition_begin(p) on, and a query
+// searches the `probe` partitions with the highest mean score.
+struct KeyPartitions {
+  int count = 0, probe = 0;
+  bool searches_all() const { return count <= 1 || probe >= count; }
+  bool operator==(const KeyPartitions&) const = default;
+};
+SOME_HD inline std::int64_t partition_begin(std::int64_t partition, std::int64_t experts, std::int64_t count) {
+  return partition * experts / count;
+}
+// A bias of this or less keeps an expert from being chosen. It does not count in the mean of its partition.
+inline constexpr double never_chosen = -1e30;
+
+// Like route_forward without a given choice, but searches partitions only. partitions.probe may be partitions.count.
+SOME_OP(void, route_partitions_forward,
+        (Context & ctx, const Tensor& query, const Tensor& keys, const Tensor* bias, const Tensor& temperature,
+         const KeyPartitions& partitions, Routing& routing),
+        (ctx, query, keys, bias, temperature, partitions, routing))
+
 // Arguments and results from the query network's output to the gates. Tensors as in query_forward and route_forward.
 struct QueryRoute {
   Tensor raw{};
@@ -47,6 +67,7 @@ struct QueryRoute {
   const Tensor* bias = nullptr;
   const Tensor* log_temperature = nullptr;  // unless null, temperature is set to its exponential
   bool choice_given = false;
+  KeyPartitions partitions{};
   // Results.
   Tensor query{}, norms{}, temperature{};
   Routing& routing;

@@ -74,6 +74,10 @@ constexpr std::array names = {
     CommonName{"intermediate_size", "some.d_ffn"},
     CommonName{"ffn_dim", "some.d_ffn"},
     CommonName{"mlp_ratio", "model.dense_mult"},
+    CommonName{"resid_dropout", "model.dropout"},
+    CommonName{"resid_pdrop", "model.dropout"},
+    CommonName{"embd_pdrop", "model.dropout"},
+    CommonName{"hidden_dropout", "model.dropout"},
     CommonName{"router_aux_loss_coef", "some.balance_loss"},
     CommonName{"aux_loss", "some.balance_loss"},
     CommonName{"vocab_size", "data.vocab"},
@@ -106,10 +110,10 @@ std::string setting_commonly_called(std::string_view name) {
 
 std::string instead_of_unsupported(std::string_view name) {
   const std::string plain = plain_name(name);
-  for (const std::string_view one :
-       {"dropout", "attn_dropout", "attention_dropout", "hidden_dropout", "resid_dropout"}) {
+  for (const std::string_view one : {"attn_dropout", "attention_dropout", "attn_pdrop"}) {
     if (plain == one)
-      return "dropout is not supported; train.weight_decay, fewer train.epochs and train.patience limit overfitting";
+      return "dropout of attention weights is not supported; model.dropout drops the embedding and the outputs of the "
+             "blocks";
   }
   return "";
 }

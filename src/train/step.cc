@@ -112,6 +112,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   const std::array<double, 3> rates = adam_rates(now);
   join_side_stream(ctx);  // waits only if the previous step was aborted
   fill_each(ctx, std::array{rates[0], rates[1], rates[2], pass.loss_scale}, numbers_);
+  model_.set_dropout_step(plan.step);
   if (batches.size() == 1 && group().alone()) {
     ctx.arena->reset();
     const std::int64_t seq_len = model_.config().seq_len;

@@ -43,7 +43,7 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
 // On a GPU, a step of one micro-batch is recorded as a CUDA graph and then launched as a whole. Its shape recurs: rows
 // are padded to their full length, or unpadded ones are extended to one of a few length classes by rows that predict
 // nothing. Data that changes from step to step is in memory: the batch, always at the same address, the optimizer's
-// rates and the factor on the loss. Everything else is passed by value in a StepSettings; the functions that compute
+// rates, the factor on the loss and the key of the dropout masks. Everything else is passed by value in a StepSettings; the functions that compute
 // see neither the plan nor the settings. A graph is replayed only for an equal pass. A new pass is computed launch by
 // launch, which also allocates the memory it needs, and is recorded if it occurs again. No changing number can
 // therefore be forgotten: a step with random positions, or with annealed or otherwise changing rules, never equals an

@@ -121,7 +121,8 @@ TEST_F(GoOn, SeveralTextsInTurn) {
   const std::string layers = some({"settings", "n_layer"}).out;
   EXPECT_NE(layers.find("model.layers"), std::string::npos);
   EXPECT_EQ(layers.find("frozen_layers"), std::string::npos);
-  EXPECT_NE(some({"settings", "dropout"}).err.find("train.weight_decay"), std::string::npos);
+  EXPECT_NE(some({"settings", "dropout"}).out.find("model.dropout"), std::string::npos);
+  EXPECT_NE(some({"settings", "attention_dropout"}).err.find("model.dropout"), std::string::npos);
 }
 
 }  // namespace

@@ -365,6 +365,39 @@ TYPED_TEST(KeyUpdate, KeysAreDrawnFromTheirStreamAndHaveLengthOne) {
   EXPECT_NE(averaged.routing_keys().raw(), averaged.keys.raw());
 }
 
+// spec 3.3: the keys of a partition have a vector in common.
+TYPED_TEST(KeyUpdate, InitialKeysOfAPartitionAreNearEachOther) {
+  auto ctx = make_context("cpu", dtype_of<TypeParam>() == DType::f64 ? "f64" : "fp32");
+  constexpr int experts = 22, size = 30, partitions = 4;
+  const KeyState state = make_key_state(*ctx, experts, size, 9, 1, KeySettings(), partitions);
+  const RandomStream own = random_stream(9, "layers.1.keys"), common = random_stream(9, "layers.1.key_partitions");
+  double inside = 0, outside = 0;
+  int pairs_inside = 0, pairs_outside = 0;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    const std::vector<double> key = values(state.keys.rows(e, e + 1));
+    EXPECT_NEAR(length(key), 1.0, 1e-6);
+    std::int64_t p = 0;
+    while (e >= (p + 1) * experts / partitions) ++p;
+    const auto number = [&](std::int64_t j) {
+      return static_cast<double>(own.normal(static_cast<std::uint64_t>(e * size + j))) +
+             static_cast<double>(common.normal(static_cast<std::uint64_t>(p * size + j)));
+    };
+    EXPECT_NEAR(key[3] / key[7], number(3) / number(7), 1e-4 * std::fabs(key[3] / key[7]));
+    for (std::int64_t f = 0; f < e; ++f) {
+      const std::vector<double> other = values(state.keys.rows(f, f + 1));
+      double cosine = 0;
+      for (std::size_t j = 0; j < key.size(); ++j) cosine += key[j] * other[j];
+      const bool together = f >= p * experts / partitions;
+      (together ? inside : outside) += cosine;
+      (together ? pairs_inside : pairs_outside) += 1;
+    }
+  }
+  EXPECT_NEAR(inside / pairs_inside, 0.5, 0.1);
+  EXPECT_NEAR(outside / pairs_outside, 0, 0.1);
+  EXPECT_TRUE(same_bits(make_key_state(*ctx, experts, size, 9, 1, KeySettings(), 1).keys,
+                        make_key_state(*ctx, experts, size, 9, 1, KeySettings()).keys));
+}
+
 TEST(KeyUpdateTest, RefusesStateAndSumsThatLackWhatASettingNeeds) {
   CaseShape shape;
   Store<float> store(shape, strong());

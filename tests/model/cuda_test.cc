@@ -47,6 +47,7 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
     StepSettings pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     pass.keys = model.plan_keys(step, 0);
+    model.set_dropout_step(step);
     const std::vector<double> nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
     double loss = 0;
     for (const double one : nll) loss += one * pass.loss_scale;

@@ -20,6 +20,7 @@ double loss_of(Model& model, const Batch& batch) {
   Context& ctx = model.context();
   ctx.arena->reset();
   model.clear_gradients();
+  model.set_dropout_step(1);
   StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   double sum = 0;

@@ -94,6 +94,11 @@ inline const std::vector<Variant> model_variants = {
     {"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::hash; }},
     {"learned_temperature", [](ModelConfig& c) { c.temperature = Temperature::learned; }},
     {"full", [](ModelConfig& c) { c.training = ExpertTraining::full; }},
+    {"partitions", [](ModelConfig& c) { c.experts = 9, c.key_partitions = 4, c.key_probe = 2; }},
+    {"dropout", [](ModelConfig& c) { c.dropout = 0.2; }},
+    {"dropout_modulated",
+     [](ModelConfig& c) { c.dropout = 0.1, c.output_proj = OutputProj::modulated, c.norm = Norm::pre; }},
+    {"dropout_dense", [](ModelConfig& c) { c.dropout = 0.3, c.ffn = Ffn::dense; }},
 };
 
 // Rows of non-padding tokens; `padded`: extended to seq_len with padding that has no target.

@@ -136,10 +136,10 @@ OpCase router_route_case(RouteShape s, std::int64_t hidden, bool with_bias) {
     Tensor raw = master(s.d), query = master(s.d), norms = master(2), query_together = master(s.d),
            norms_together = master(2), temperature = lab.new_master({1}), temperature_together = lab.new_master({1});
     router_route_forward(lab.context(), {y, weight, shift},
-                         {raw, nullptr, 0.0, keys, favour, &log_temperature, s.given, query_together, norms_together,
-                          temperature_together, together});
-    query_route_forward(lab.context(),
-                        {raw, nullptr, 0.0, keys, favour, &log_temperature, s.given, query, norms, temperature, apart});
+                         {raw, nullptr, 0.0, keys, favour, &log_temperature, s.given, KeyPartitions(), query_together,
+                          norms_together, temperature_together, together});
+    query_route_forward(lab.context(), {raw, nullptr, 0.0, keys, favour, &log_temperature, s.given, KeyPartitions(),
+                                        query, norms, temperature, apart});
     EXPECT_EQ(read(temperature).values, read(temperature_together).values);
     EXPECT_EQ(read(query).values, read(query_together).values);
     EXPECT_EQ(read(norms).values, read(norms_together).values);
@@ -197,8 +197,8 @@ OpCase query_route_case(RouteShape s, bool grounded) {
            query_together = lab.new_master({s.tokens, s.d}), norms_together = lab.new_master({s.tokens, 2});
     query_forward(lab.context(), raw, below, ground, query, norms);
     route_forward(lab.context(), query, keys, favour, temperature, s.given, apart);
-    query_route_forward(lab.context(), {raw, below, ground, keys, favour, &log_temperature, s.given, query_together,
-                                        norms_together, temperature_together, together});
+    query_route_forward(lab.context(), {raw, below, ground, keys, favour, &log_temperature, s.given, KeyPartitions(),
+                                        query_together, norms_together, temperature_together, together});
     EXPECT_EQ(read(temperature).values, read(temperature_together).values);
     const DispatchPlan plan = make_dispatch(lab.context(), apart.indices, s.experts),
                        with_counts = make_dispatch(lab.context(), together.indices, s.experts, together.counts);

@@ -15,6 +15,7 @@ TEST(CommonNames, LeadToTheSetting) {
                                       {"train.batch_size", "train.batch"},
                                       {"N_LAYER", "model.layers"},
                                       {"grad_clip", "train.clip"},
+                                      {"resid_dropout", "model.dropout"},
                                       {"num_experts_per_tok", "some.top_k"}}) {
     EXPECT_EQ(setting_commonly_called(name), setting) << name;
     EXPECT_NE(find_recipe_key(setting), nullptr) << setting;
@@ -28,8 +29,8 @@ TEST(CommonNames, AppearInTheErrorOfAnUnknownSetting) {
 }
 
 TEST(CommonNames, WhatIsNotSupportedHasAdvice) {
-  for (const char* name : {"dropout", "model.dropout", "--attention-dropout"})
-    EXPECT_NE(instead_of_unsupported(name).find("train.weight_decay"), std::string::npos) << name;
+  for (const char* name : {"attention_dropout", "model.attn_dropout", "--attention-dropout"})
+    EXPECT_NE(instead_of_unsupported(name).find("model.dropout"), std::string::npos) << name;
   for (const char* name : {"", "lr", "drop"}) EXPECT_EQ(instead_of_unsupported(name), "") << name;
 }
 

@@ -78,6 +78,24 @@ def modulated(config, p, x, seen, out, length):
     return tape.linear(h, p["output_proj.weight"])
 
 
+def partitions(config, queries, keys, bias, ranks):
+    """3.3: the ranks with minus infinity for experts outside the partitions that each query searches, and the margin of
+    the choice of partitions."""
+    count, probe = config.get("key_partitions", 0), config.get("key_probe", 8)
+    if count <= 1 or probe >= count:
+        return ranks, float("inf")
+    bounds = [p * len(keys) // count for p in range(count + 1)]
+    parts = list(zip(bounds[:-1], bounds[1:]))
+    means = np.stack([keys[a:b].mean(axis=0) for a, b in parts])
+    favours = np.stack([np.broadcast_to(bias, len(keys))[a:b].mean() for a, b in parts])
+    scores = queries @ means.T + favours
+    out = np.full_like(ranks, -np.inf)
+    for row, searched in enumerate(choose(scores, probe)):
+        for p in searched:
+            out[row, slice(*parts[p])] = ranks[row, slice(*parts[p])]
+    return out, margin(scores, probe)
+
+
 class Result:
     """What a layer computed: query, indices, margin, gates, output y, and the losses on routing (auxiliary)."""
 
@@ -100,7 +118,9 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
                   for t in set(tokens)}
         out.indices, out.margin = np.array([chosen[t] for t in tokens]), float("inf")
     else:
-        out.indices, out.margin = choose(scores.value + bias, top_k), margin(scores.value + bias, top_k)
+        ranks, clear = partitions(config, out.query.value, keys, bias, scores.value + bias)
+        out.indices = choose(ranks, top_k)
+        out.margin = min(clear, margin(np.maximum(ranks, -1e3), top_k))
 
     # Gates of the chosen experts (spec 3.4).
     rows = np.arange(len(out.indices))[:, None]

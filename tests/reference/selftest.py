@@ -85,7 +85,8 @@ def gradients_of_a_model(name):
     def loss():
         targets = training.targets_of(config, inputs["tokens"][0])
         part = None if config["count_pads"] else targets.ravel() >= 0
-        _, logits, results = run.forward(inputs["tokens"][0], taking_part=part)
+        drop = training.dropout(config, 0, inputs["tokens"][0])
+        _, logits, results = run.forward(inputs["tokens"][0], taking_part=part, drop=drop)
         return float(training.mean_loss(logits, targets).value) + sum(float(one.auxiliary.value) for one in results)
 
     gradients = run.gradients(inputs["tokens"][0])[1]
@@ -129,7 +130,7 @@ def main():
         gradients_of_a_layer(name)
     for name in ("model-padded", "model-grounded", "model-pre-norm-rope", "model-dense", "model-no-ffn-pre-norm",
                  "model-lora", "model-full-features", "model-learned-temperature", "model-input-proj", "model-dense-conv",
-                 "model-modulated", "model-modulated-token-shift"):
+                 "model-modulated", "model-modulated-token-shift", "model-dropout", "model-dropout-dense", "model-partitions"):
         gradients_of_a_model(name)
     for name in write.CASES:
         every_setting_matters(name)

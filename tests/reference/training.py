@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 import keys
+import streams
 import tape
 import transformer
 
@@ -58,6 +59,29 @@ class AdamW:
             values[name] = values[name] * (1.0 - lr * self.config["weight_decay"]) - lr * corrected
 
 
+def row_numbers(config, tokens):
+    """Of the rows as the program lays them out: without padding where that is not counted."""
+    return np.arange(tokens.size) if config["count_pads"] else np.cumsum(tokens.ravel() != config["pad_id"]) - 1
+
+
+def dropout(config, step, tokens):
+    """drop(place, x) of a step, for x [B, S, d] (specification, section 2, "Dropout")."""
+    threshold = min(round(config.get("dropout", 0.0) * 65536), 65535)
+    if threshold == 0:
+        return lambda place, x: x
+    key = streams.Stream(config["seed"], "dropout").bits64(step)
+    rows = np.maximum(row_numbers(config, tokens), 0)
+
+    def drop(place, x):
+        groups = (x.shape[-1] + 7) // 8
+        words = streams.philox(key, (rows[:, None] * 8192 + np.arange(groups)).ravel(), place)
+        pieces = np.stack([words & np.uint64(0xFFFF), words >> np.uint64(16)], axis=-1)  # 8 per block
+        kept = pieces.reshape(len(rows), groups * 8)[:, :x.shape[-1]] >= threshold
+        return x * (kept.reshape(x.shape) * (65536.0 / (65536 - threshold)))
+
+    return drop
+
+
 class Training:
     """A model in training. parameters: trained arrays by checkpoint name; experts: frozen ones; keys: an array a layer.
 
@@ -80,7 +104,8 @@ class Training:
         """Loss, gradients by name and the layers' results of one batch."""
         targets = targets_of(self.config, tokens)
         part = None if self.config["count_pads"] else targets.ravel() >= 0
-        p, logits, results = self.forward(tokens, taking_part=part, **routing)
+        p, logits, results = self.forward(tokens, taking_part=part, drop=dropout(self.config, self.done, tokens),
+                                          **routing)
         loss = mean_loss(logits, targets)
         total = loss
         for result in results:
@@ -98,9 +123,7 @@ class Training:
         self.optimizer.update(self.values, gradients, norm, learning_rate(config, step, self.steps))
         if step % config.get("update_every", 1) == 0:
             progress = step / (self.steps - 1) if self.steps > 1 else 0.0
-            numbers = None  # of the rows as the program lays them out: without padding where that is not counted
-            if not config["count_pads"]:
-                numbers = np.cumsum(tokens.ravel() != config["pad_id"]) - 1
+            numbers = None if config["count_pads"] else row_numbers(config, tokens)
             for i, result in enumerate(results):
                 if i not in config.get("frozen_layers", []):
                     self.stores[i].update(result.query.value, result.indices, result.gates.value, part, numbers,

@@ -56,15 +56,16 @@ def dense(p, name, x):
     return tape.linear(hidden, p[name + ".1.weight"], p[name + ".1.bias"])
 
 
-def forward(config, p, stores, tokens, **routing):
+def forward(config, p, stores, tokens, drop=lambda place, x: x, **routing):
     """Logits and the layers' results. p: parameters and experts by their checkpoint names; stores: a KeyStore a layer.
 
-    routing: top_k, temperature and taking_part of layer.forward."""
+    drop(place, x): dropout of x [B, S, d], in training. routing: top_k, temperature and taking_part of layer.forward."""
     batch, length = tokens.shape
     d = config["d_model"]
     h = p["embed.weight"][tokens] * np.sqrt(d)
     if config.get("position", "sinusoidal") == "sinusoidal":
         h = h + position_code(length, d)
+    h = drop(0, h)
     results = []
 
     def feed_forward(i, x):
@@ -81,13 +82,15 @@ def forward(config, p, stores, tokens, **routing):
 
     for i in range(config["layers"]):
         name = f"layers.{i}"
+        attended = lambda x: drop(1 + 2 * i, attention(config, p, name + ".attn", x))
+        fed = lambda x: drop(2 + 2 * i, feed_forward(i, x))
         if config["norm"] == "post":
-            h = layer_norm(p, name + ".norm1", h + attention(config, p, name + ".attn", h))
-            h = layer_norm(p, name + ".norm2", h + feed_forward(i, h) if config["ffn"] != "none" else h)
+            h = layer_norm(p, name + ".norm1", h + attended(h))
+            h = layer_norm(p, name + ".norm2", h + fed(h) if config["ffn"] != "none" else h)
         else:
-            h = h + attention(config, p, name + ".attn", layer_norm(p, name + ".norm1", h))
+            h = h + attended(layer_norm(p, name + ".norm1", h))
             if config["ffn"] != "none":
-                h = h + feed_forward(i, layer_norm(p, name + ".norm2", h))
+                h = h + fed(layer_norm(p, name + ".norm2", h))
     if config["norm"] == "pre":
         h = layer_norm(p, "final_norm", h)
     return tape.linear(h, p["head.weight"], p["head.bias"]), results

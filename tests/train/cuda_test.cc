@@ -184,6 +184,8 @@ INSTANTIATE_TEST_SUITE_P(
                       c.keys.use_alpha = c.keys.use_beta = c.keys.use_delta = false;
                     },
                     true},
+        StepVariant{"dropout", [](ModelConfig& c) { c.dropout = 0.2; }, true},
+        StepVariant{"partitions", [](ModelConfig& c) { c.key_partitions = 4, c.key_probe = 2; }, true},
         StepVariant{"random_routing", [](ModelConfig& c) { c.routing = RoutingKind::hash; }, true},
         StepVariant{"rebirth",
                     [](ModelConfig& c) { c.keys.respawn_threshold = 0.9, c.keys.constraint = Constraint::clamp; },

@@ -56,6 +56,7 @@ TEST(Trainer, WhateverLearnsGoesOnBitIdentical) {
       {"some.usage=cumulative", "some.update_every=2", "some.update_fraction=0.5", "some.ground=0.2",
        "some.frozen_layers=[1]", "some.beta_anneal={shape=\"cosine\", start=1, end=0.1}",
        "some.beta_layer_scale=[1, 0.5]"},
+      {"model.dropout=0.2", "some.key_partitions=3", "some.key_probe=2", "some.balance_rate=0.01"},
       {"some.usage=flux", "some.routing=hash", "some.constraint=free", "some.clip_delta=0.05"}};
   for (const auto& overrides : settings) {
     TemporaryFolder folder;

@@ -23,6 +23,13 @@ void Router::settings(SettingList<ModelConfig>& list) {
   list.role = SettingRole::training_stage;
   list.choice("routing", &ModelConfig::routing, routing_kinds(),
               "Routing by the nearest keys, or by a fixed hash of the token id (hash routing, a control).");
+  list.role = SettingRole::model;
+  list.integer("key_partitions", &ModelConfig::key_partitions, 0, 1048576,
+               "Partitions of the keys of a layer, whose initial keys are near each other; a query searches only the "
+               "nearest; 0 = none.");
+  list.role = SettingRole::training_stage;
+  list.integer("key_probe", &ModelConfig::key_probe, 1, 1048576,
+               "Partitions of the keys that a query searches, if there are several.");
   list.number("ground", &ModelConfig::ground, 0, unlimited,
               "Factor on the query of the layer below, which is added to the query of a layer (study D3).");
 }
@@ -73,6 +80,27 @@ void Router::check(const ModelConfig& config) {
     bad_input(Code::setting_out_of_range, "{} = {}: must be an integer >= 1, or 0 for model.d_model", "some.query_dim",
               config.query_dim);
   }
+}
+
+void Router::check_partitions(const ModelConfig& config) {
+  if (config.key_partitions <= 1) return;
+  if (config.key_partitions > config.experts)
+    bad_input(Code::setting_out_of_range, "{} = {}: must not be more than some.experts = {}", "some.key_partitions",
+              config.key_partitions, config.experts);
+  if (config.routing != RoutingKind::keys)
+    bad_input(Code::setting_conflict, "{} = {}: must be 0 with some.routing = \"hash\", which ignores keys",
+              "some.key_partitions", config.key_partitions);
+  if (config.searches_all_keys()) return;
+  const std::int64_t found = std::int64_t{config.key_probe} * (config.experts / config.key_partitions);
+  if (found < config.top_k)
+    bad_input(Code::setting_out_of_range,
+              "{} = {}: a query finds {} keys in so many partitions, fewer than some.top_k = {}; raise some.key_probe",
+              "some.key_probe", config.key_probe, found, config.top_k);
+  if (config.balance_loss > 0)
+    bad_input(Code::setting_conflict,
+              "{} = {}: the load-balancing loss reads the scores of all keys; set some.key_partitions = 0, or balance "
+              "with some.balance_rate",
+              "some.balance_loss", config.balance_loss);
 }
 
 void Router::check_gates(const ModelConfig& config) {
@@ -167,6 +195,7 @@ void Router::forward(Context& ctx, const Pass& pass, const Tensor& x, const Tens
   route.bias = keys.routing_bias();
   route.log_temperature = log_temperature_ ? &log_temperature_.value : nullptr;
   route.choice_given = given;
+  route.partitions = {config_->key_partitions, config_->key_probe};
   route.query = tape.query;
   route.norms = tape.norms;
   route.temperature = tape.temperature;

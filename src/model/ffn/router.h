@@ -32,6 +32,7 @@ class Router {
   static void settings(SettingList<ModelConfig>& list);
   static void gate_settings(SettingList<ModelConfig>& list);
   static void check(const ModelConfig& config);
+  static void check_partitions(const ModelConfig& config);
   static void check_gates(const ModelConfig& config);
   void declare(Declaration& declare);
   void declare_temperature(Declaration& declare);

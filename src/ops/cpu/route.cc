@@ -149,6 +149,112 @@ void choose(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor*
   });
 }
 
+// Writes the mean key of every partition to means [count, d], and the mean bias to favours, in double precision rounded
+// once.
+template <typename T>
+void partition_means(Context& ctx, const Tensor& keys, const T* bias, int count, T* means, T* favours) {
+  const std::int64_t experts = keys.dim(0), d = keys.dim(1);
+  parallel_chunks(*ctx.threads, count, 1, [&](std::int64_t first, std::int64_t last) {
+    std::vector<double> sums(static_cast<std::size_t>(d));
+    for (std::int64_t p = first; p < last; ++p) {
+      const std::int64_t begin = partition_begin(p, experts, count), end = partition_begin(p + 1, experts, count);
+      const double share = 1.0 / static_cast<double>(end - begin);
+      std::fill(sums.begin(), sums.end(), 0.0);
+      double favour = 0;
+      for (std::int64_t e = begin; e < end; ++e) {
+        const T* key = keys.data<T>() + e * d;
+        for (std::int64_t j = 0; j < d; ++j) sums[static_cast<std::size_t>(j)] += static_cast<double>(key[j]);
+        if (bias != nullptr && bias[e] > static_cast<T>(never_chosen)) favour += static_cast<double>(bias[e]);
+      }
+      for (std::int64_t j = 0; j < d; ++j) means[p * d + j] = static_cast<T>(sums[static_cast<std::size_t>(j)] * share);
+      favours[p] = static_cast<T>(favour * share);
+    }
+  });
+}
+
+// Scores the partitions of all rows, then the keys of the searched ones: rows of a chunk that search the same partition
+// are scored together. Every score is one dot product with a fixed order of additions (row_gemm), so that a row's
+// choice does not depend on the others.
+template <typename T>
+void choose_in_partitions(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                          const Tensor& temperature, const KeyPartitions& partitions, Routing& routing) {
+  const std::int64_t rows = query.dim(0), d = query.dim(1), experts = keys.dim(0), k = routing.indices.dim(1),
+                     count = partitions.count, probe = std::min(partitions.probe, partitions.count),
+                     widest = (experts + count - 1) / count;
+  if (probe * (experts / count) < k)
+    failed(Code::index_out_of_range, "cannot choose {} experts in {} of {} partitions of {}", k, probe, count, experts);
+  const ArenaScope scope(*ctx.arena);
+  Tensor means = ctx.scratch({count, d}, keys.dtype()), favours = ctx.scratch({count}, keys.dtype());
+  const T* favour = bias != nullptr ? bias->data<T>() : nullptr;
+  partition_means(ctx, keys, favour, partitions.count, means.data<T>(), favours.data<T>());
+  const T* queries = query.data<T>();
+  const T inverse = T(1) / temperature.data<T>()[0];
+  std::int32_t* indices = routing.indices.data<std::int32_t>();
+  T* scores = routing.scores.data<T>();
+  T* gates = routing.gates.data<T>();
+  constexpr std::int64_t most_scores = 1 << 22;  // of a chunk
+  const std::int64_t grain = std::clamp<std::int64_t>(most_scores / (probe * widest + count), 1, 256);
+  parallel_chunks(*ctx.threads, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t here = end - begin, found = probe * widest;
+    std::vector<T> all(static_cast<std::size_t>(here * count)), best(static_cast<std::size_t>(probe)),
+        candidates(static_cast<std::size_t>(here * found)), chosen_queries, products,
+        candidate_bias(static_cast<std::size_t>(favour != nullptr ? found : 0));
+    std::vector<std::int32_t> searched(static_cast<std::size_t>(here * probe)), places(static_cast<std::size_t>(k));
+    row_gemm_serial(Product<T>{false, true, here, count, d, T(1), queries + begin * d, d, means.data<T>(), d, T(0),
+                               all.data(), count});
+    std::vector<std::pair<std::int32_t, std::int64_t>> visits;  // partition, place in `searched`
+    for (std::int64_t row = 0; row < here; ++row) {
+      std::int32_t* own = searched.data() + row * probe;
+      select_best(all.data() + row * count, favour != nullptr ? favours.data<T>() : nullptr, static_cast<int>(count),
+                  static_cast<int>(probe), own, best.data());
+      std::sort(own, own + probe);  // in the order of the experts, which decides between equal scores
+      for (std::int64_t i = 0; i < probe; ++i) visits.emplace_back(own[i], row * probe + i);
+    }
+    std::sort(visits.begin(), visits.end());
+    for (std::size_t first = 0, last = 0; first < visits.size(); first = last) {
+      const std::int64_t partition = visits[first].first, from = partition_begin(partition, experts, count),
+                         width = partition_begin(partition + 1, experts, count) - from;
+      while (last < visits.size() && visits[last].first == partition) ++last;
+      const auto together = static_cast<std::int64_t>(last - first);
+      chosen_queries.resize(static_cast<std::size_t>(together * d));
+      products.resize(static_cast<std::size_t>(together * width));
+      for (std::int64_t i = 0; i < together; ++i) {
+        const std::int64_t row = begin + visits[first + static_cast<std::size_t>(i)].second / probe;
+        std::copy_n(queries + row * d, d, chosen_queries.data() + i * d);
+      }
+      row_gemm_serial(Product<T>{false, true, together, width, d, T(1), chosen_queries.data(), d,
+                                 keys.data<T>() + from * d, d, T(0), products.data(), width});
+      for (std::int64_t i = 0; i < together; ++i)
+        std::copy_n(products.data() + i * width, width,
+                    candidates.data() + visits[first + static_cast<std::size_t>(i)].second * widest);
+    }
+    std::vector<std::int32_t> experts_of(static_cast<std::size_t>(found));
+    for (std::int64_t row = 0; row < here; ++row) {
+      // Moves the candidates of all searched partitions together, without the gaps after narrow ones.
+      T* line = candidates.data() + row * found;
+      std::int64_t n = 0;
+      for (std::int64_t i = 0; i < probe; ++i) {
+        const std::int64_t partition = searched[static_cast<std::size_t>(row * probe + i)],
+                           from = partition_begin(partition, experts, count),
+                           to = partition_begin(partition + 1, experts, count);
+        for (std::int64_t e = from; e < to; ++e, ++n) {
+          line[n] = line[i * widest + e - from];
+          experts_of[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(e);
+          if (favour != nullptr) candidate_bias[static_cast<std::size_t>(n)] = favour[e];
+        }
+      }
+      const std::int64_t at = (begin + row) * k;
+      select_best(line, favour != nullptr ? candidate_bias.data() : nullptr, static_cast<int>(n), static_cast<int>(k),
+                  places.data(), scores + at);
+      for (std::int64_t i = 0; i < k; ++i) {
+        indices[at + i] = experts_of[static_cast<std::size_t>(places[static_cast<std::size_t>(i)])];
+        gates[at + i] = scores[at + i] * inverse;
+      }
+      softmax(gates + at, k);
+    }
+  });
+}
+
 // Computes the gradient of gates = softmax(s/tau): ds_i = gate_i (dgate_i - sum_j gate_j dgate_j) / tau and dtau =
 // -sum_i ds_i s_i / tau.
 template <typename T>
@@ -204,11 +310,21 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
       ctx, [&](auto zero) { choose<decltype(zero)>(ctx, query, keys, bias, temperature, choice_given, routing); });
 }
 
+void route_partitions_forward(Context& ctx, const Tensor& query, const Tensor& keys, const Tensor* bias,
+                              const Tensor& temperature, const KeyPartitions& partitions, Routing& routing) {
+  with_precision(ctx, [&](auto zero) {
+    choose_in_partitions<decltype(zero)>(ctx, query, keys, bias, temperature, partitions, routing);
+  });
+}
+
 void query_route_forward(Context& ctx, const QueryRoute& route) {
   Tensor query = route.query, norms = route.norms, temperature = route.temperature;
   if (route.log_temperature != nullptr) cpu::exponential(ctx, *route.log_temperature, temperature);
   cpu::query_forward(ctx, route.raw, route.previous, route.ground, query, norms);
-  cpu::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
+  if (route.choice_given || route.partitions.searches_all())
+    cpu::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
+  else
+    cpu::route_partitions_forward(ctx, query, route.keys, route.bias, temperature, route.partitions, route.routing);
 }
 
 void router_route_forward(Context& ctx, const RouterOutputLayer& router, const QueryRoute& route) {

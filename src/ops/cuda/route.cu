@@ -376,21 +376,25 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
 void query_route_forward(Context& ctx, const QueryRoute& route) {
   const int k = static_cast<int>(route.routing.indices.dim(1));
   const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
-  if (!route.choice_given && k <= route.keys.dim(0) && supports_tensor_core_routing(ctx, route.raw, route.keys, k) &&
-      all_aligned16(route.query.raw(), previous))
+  if (!route.choice_given && route.partitions.searches_all() && k <= route.keys.dim(0) &&
+      supports_tensor_core_routing(ctx, route.raw, route.keys, k) && all_aligned16(route.query.raw(), previous))
     return query_route_on_tensor_cores(ctx, route);
   Tensor query = route.query, norms = route.norms, temperature = route.temperature;
   if (route.log_temperature != nullptr) cuda::exponential(ctx, *route.log_temperature, temperature);
   cuda::query_forward(ctx, route.raw, route.previous, route.ground, query, norms);
-  cuda::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
+  if (route.choice_given || route.partitions.searches_all())
+    cuda::route_forward(ctx, query, route.keys, route.bias, temperature, route.choice_given, route.routing);
+  else
+    cuda::route_partitions_forward(ctx, query, route.keys, route.bias, temperature, route.partitions, route.routing);
 }
 
 void router_route_forward(Context& ctx, const RouterOutputLayer& router, const QueryRoute& route) {
   const int k = static_cast<int>(route.routing.indices.dim(1));
   const void* const previous = route.previous != nullptr ? route.previous->raw() : nullptr;
-  const bool together =
-      !route.choice_given && k <= route.keys.dim(0) && supports_tensor_core_routing(ctx, route.raw, route.keys, k) &&
-      can_fuse_router_layer(ctx, router, route.raw, route.keys) && all_aligned16(route.query.raw(), previous);
+  const bool together = !route.choice_given && route.partitions.searches_all() && k <= route.keys.dim(0) &&
+                        supports_tensor_core_routing(ctx, route.raw, route.keys, k) &&
+                        can_fuse_router_layer(ctx, router, route.raw, route.keys) &&
+                        all_aligned16(route.query.raw(), previous);
   if (together) return query_route_on_tensor_cores(ctx, route, &router);
   Tensor raw = route.raw;
   cuda::linear_forward(ctx, router.y, router.weight, router.bias, raw);
