@@ -38,6 +38,7 @@ void add_commands(Command& app) {
   SOME_COMMAND(plot);
   SOME_COMMAND(doctor);
   SOME_COMMAND(help);
+  SOME_COMMAND(lr);
   SOME_COMMAND(sweep);
   SOME_COMMAND(lab);
   SOME_COMMAND(bench);

@@ -42,6 +42,7 @@ case $1 in
       --from) settings 3 $steps ;;
       *) settings 2 $model $text $steps ;;
     esac ;;
+  lr) settings 2 $model $text train.batch=4; flag --steps 20 ;;
   sweep) settings 2 $model $text $steps ;;
   compress | decompress) flag --force ;;
   adapt) if [[ " $* " == *" --compare "* ]]; then flag --tokens 300; else flag --max-documents 10; flag --max-eval-documents 4; fi ;;

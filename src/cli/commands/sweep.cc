@@ -158,7 +158,7 @@ CommandSpec sweep_command() {
       .summary = "train a recipe with every combination of some values, and show the best",
       .examples = {{"sweep tiny train.lr=0.003,0.01 --seeds 2", "four runs, a table, and the best"},
                    {"sweep default train.lr=0.006,0.012 some.top_k=1,2,4 data.train=mine.txt", "six runs on your text"},
-                   {"sweep default --find-lr", "a learning rate to begin with"}},
+                   {"sweep default --find-lr", "a short run for each of seven learning rates"}},
       .json = "the results",
       .set_up = set_up_sweep,
   };
