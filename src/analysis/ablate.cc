@@ -21,9 +21,9 @@ class NeverChosen {
         before_ ? before_.to(Device::cpu).clone() : Tensor::zeros({model.config().experts}, keys_.keys.dtype());
     const auto place = static_cast<std::size_t>(expert);
     if (bias.dtype() == DType::f64)
-      bias.data<double>()[place] = -1e30;
+      bias.data<double>()[place] = never_chosen;
     else
-      bias.data<float>()[place] = -1e30F;
+      bias.data<float>()[place] = static_cast<float>(never_chosen);
     keys_.choice_bias = bias.to(model.context().device);
   }
   ~NeverChosen() { keys_.choice_bias = before_; }
@@ -35,16 +35,101 @@ class NeverChosen {
   Tensor before_;
 };
 
-void check(const OpenedRun& run, const AblateOptions& options) {
-  require_experts(run, "knock out");
+// Leaves the feed-forward block of a layer out, for the lifetime of the object.
+class WithoutBlock {
+ public:
+  WithoutBlock(Model& model, int layer)
+      : layer_(model.layers().at(static_cast<std::size_t>(layer))), block_(std::move(layer_.ffn)) {}
+  ~WithoutBlock() { layer_.ffn = std::move(block_); }
+  WithoutBlock(const WithoutBlock&) = delete;
+  WithoutBlock& operator=(const WithoutBlock&) = delete;
+
+ private:
+  Layer& layer_;
+  std::unique_ptr<FeedForward> block_;
+};
+
+// Routes a layer by other keys, for the lifetime of the object.
+class OtherKeys {
+ public:
+  OtherKeys(Model& model, int layer, const Tensor& keys)
+      : state_(model.layers().at(static_cast<std::size_t>(layer)).keys),
+        keys_(state_.keys),
+        average_(std::move(state_.average)) {
+    state_.keys = keys.to(model.context().device);
+    state_.average = Tensor();
+  }
+  ~OtherKeys() {
+    state_.keys = keys_;
+    state_.average = average_;
+  }
+  OtherKeys(const OtherKeys&) = delete;
+  OtherKeys& operator=(const OtherKeys&) = delete;
+
+ private:
+  KeyState& state_;
+  Tensor keys_, average_;
+};
+
+// The keys of a layer at the beginning of the run, those that moved as far in random directions (with the length that
+// the keys have now), and the mean distance.
+struct Movement {
+  Tensor begin, random;
+  double distance = 0;
+};
+
+Movement movement_of(const Tensor& begin, const Tensor& now, int layer, std::uint64_t seed) {
+  const std::vector<double> from = read_vector(begin), to = read_vector(now);
+  const std::int64_t experts = begin.dim(0), size = begin.dim(1);
+  const RandomStream stream = random_stream(seed, fmt::format("ablate.movement.{}", layer));
+  std::vector<double> random(from.size());
+  Movement out;
+  for (std::int64_t e = 0; e < experts; ++e) {
+    double distance = 0, drawn = 0, length = 0, reached = 0;
+    const auto first = static_cast<std::size_t>(e * size), last = first + static_cast<std::size_t>(size);
+    for (std::size_t i = first; i < last; ++i) {
+      random[i] = stream.normal(i);
+      distance += (to[i] - from[i]) * (to[i] - from[i]);
+      drawn += random[i] * random[i];
+      length += to[i] * to[i];
+    }
+    for (std::size_t i = first; i < last; ++i) {
+      random[i] = from[i] + random[i] * std::sqrt(distance / drawn);
+      reached += random[i] * random[i];
+    }
+    for (std::size_t i = first; i < last; ++i) random[i] *= reached > 0 ? std::sqrt(length / reached) : 1;
+    out.distance += std::sqrt(distance) / static_cast<double>(experts);
+  }
+  out.begin = begin;
+  out.random = Tensor::empty(begin.shape(), begin.dtype());
+  if (begin.dtype() == DType::f64)
+    std::copy(random.begin(), random.end(), out.random.data<double>());
+  else
+    std::transform(random.begin(), random.end(), out.random.data<float>(),
+                   [](double value) { return static_cast<float>(value); });
+  return out;
+}
+
+void check_experts(const OpenedRun& run) {
   const ModelConfig& config = run.recipe.model;
-  if (options.layer) require_layer(config, *options.layer);
   if (config.routing != RoutingKind::keys)
     bad_input(Code::model_unsuitable, "{} does not choose its experts by keys: none can be knocked out",
               run.paths.folder);
   if (config.top_k >= config.experts)
     bad_input(Code::model_unsuitable, "{}: every token takes all {} experts: none can be knocked out", run.paths.folder,
               config.experts);
+}
+
+void check(const OpenedRun& run, const AblateOptions& options) {
+  const ModelConfig& config = run.recipe.model;
+  if (options.unit == AblateUnit::layer) {
+    if (config.ffn == Ffn::none)
+      bad_input(Code::model_unsuitable, "{} has no feed-forward blocks: none can be left out", run.paths.folder);
+  } else {
+    require_experts(run, "knock out");
+  }
+  if (options.layer) require_layer(config, *options.layer);
+  if (options.unit != AblateUnit::layer) check_experts(run);
   if (options.shuffles < 1 || options.shuffles > 100000)
     bad_input(Code::option_invalid, "{} {}: must be from 1 to 100000", "--shuffles", options.shuffles);
 }
@@ -135,6 +220,8 @@ std::vector<double> sign_flip_p(const std::vector<std::vector<double>>& changes,
   return out;
 }
 
+std::vector<std::string> ablate_units() { return {"expert", "layer", "movement"}; }
+
 AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
   check(run, options);
   const ModelConfig& config = run.recipe.model;
@@ -164,31 +251,58 @@ AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
   for (const std::size_t one : classes) class_count[one] += 1;
   for (const double one : class_count) report.class_shares.push_back(one / positions);
 
+  std::vector<Movement> movements;
+  if (options.unit == AblateUnit::movement) {
+    const std::vector<Tensor> begin = load_key_positions(run.paths.folder, 0, *run.model);
+    if (begin.empty())
+      bad_input(Code::start_keys_missing,
+                "{}/keys/step-0.safetensors is gone: the keys of the beginning of the run are unknown",
+                run.paths.folder);
+    for (std::size_t i = 0; i < begin.size(); ++i)
+      movements.push_back(
+          movement_of(begin[i], run.model->layers()[i].keys.routing_keys(), static_cast<int>(i), options.seed));
+  }
+
   std::vector<std::vector<double>> changes;
-  const int layers = options.layer ? 1 : config.layers, total = layers * config.experts;
+  const int per_layer = options.unit == AblateUnit::expert ? config.experts : options.unit == AblateUnit::layer ? 1 : 2;
+  const int layers = options.layer ? 1 : config.layers, total = layers * per_layer;
   for (int number = 0; number < total && !report.stopped; ++number) {
     KnockOut one;
-    one.layer = options.layer.value_or(number / config.experts);
-    one.expert = number % config.experts;
-    const auto& chosen = whole.layers[static_cast<std::size_t>(one.layer)].experts;
-    one.load = static_cast<double>(std::count(chosen.begin(), chosen.end(), one.expert)) * config.experts /
-               static_cast<double>(chosen.size());
-    std::vector<double> by_document(static_cast<std::size_t>(text.documents), 0), by_class(word_classes, 0);
-    {
+    one.layer = options.layer.value_or(number / per_layer);
+    const auto layer = static_cast<std::size_t>(one.layer);
+    std::optional<Choices> other;
+    const auto measure = [&] { other = collect_assignments(*run.model, text.data, collect); };
+    if (options.unit == AblateUnit::expert) {
+      one.unit = "expert";
+      one.expert = number % per_layer;
+      const auto& chosen = whole.layers[layer].experts;
+      one.load = static_cast<double>(std::count(chosen.begin(), chosen.end(), one.expert)) * config.experts /
+                 static_cast<double>(chosen.size());
       const NeverChosen without(*run.model, one.layer, one.expert);
-      const Choices other = collect_assignments(*run.model, text.data, collect);
-      for (std::size_t t = 0; t < other.nll.size(); ++t) {
-        const double change = other.nll[t] - whole.nll[t];
-        by_document[static_cast<std::size_t>(whole.document[t])] += change;
-        by_class[classes[t]] += change;
-      }
+      measure();
+    } else if (options.unit == AblateUnit::layer) {
+      one.unit = "layer";
+      const WithoutBlock without(*run.model, one.layer);
+      measure();
+    } else {
+      const bool back = number % per_layer == 0;
+      one.unit = back ? "movement" : "random movement";
+      one.moved = movements[layer].distance;
+      const OtherKeys instead(*run.model, one.layer, back ? movements[layer].begin : movements[layer].random);
+      measure();
+    }
+    std::vector<double> by_document(static_cast<std::size_t>(text.documents), 0), by_class(word_classes, 0);
+    for (std::size_t t = 0; t < other->nll.size(); ++t) {
+      const double change = other->nll[t] - whole.nll[t];
+      by_document[static_cast<std::size_t>(whole.document[t])] += change;
+      by_class[classes[t]] += change;
     }
     const Change change = change_of(by_document, positions);
     one.change = change.mean;
     one.error = change.error;
     for (std::size_t c = 0; c < by_class.size(); ++c)
       one.by_class.push_back(class_count[c] > 0 ? by_class[c] / class_count[c] : 0);
-    one.words = frequent_tokens(whole, run, one.layer, one.expert);
+    if (one.expert >= 0) one.words = frequent_tokens(whole, run, one.layer, one.expert);
     report.knock_outs.push_back(std::move(one));
     changes.push_back(std::move(by_document));
     if (options.progress) options.progress(number + 1, total);
@@ -206,15 +320,16 @@ nlohmann::json to_json(const AblateReport& report) {
     return out;
   };
   nlohmann::json list = nlohmann::json::array();
-  for (const KnockOut& one : report.knock_outs)
-    list.push_back({{"layer", one.layer},
-                    {"expert", one.expert},
-                    {"load", one.load},
-                    {"change", one.change},
-                    {"error", one.error},
-                    {"p", one.p},
-                    {"by_class", classes(one.by_class)},
-                    {"words", one.words}});
+  for (const KnockOut& one : report.knock_outs) {
+    nlohmann::json& row = list.emplace_back(nlohmann::json{{"unit", one.unit},
+                                                           {"layer", one.layer},
+                                                           {"change", one.change},
+                                                           {"error", one.error},
+                                                           {"p", one.p},
+                                                           {"by_class", classes(one.by_class)}});
+    if (one.expert >= 0) row.update({{"expert", one.expert}, {"load", one.load}, {"words", one.words}});
+    if (one.unit.ends_with("movement")) row["moved"] = one.moved;
+  }
   return {{"run", report.run},
           {"step", report.step},
           {"data", report.data},

@@ -1,5 +1,5 @@
-// Ablates experts: measures how the loss of a text changes if one expert is disabled, overall and by word class of the
-// predicted token, and compares the change with chance.
+// Ablates parts of a model: measures how the loss of a text changes without one expert, block or movement of keys,
+// overall and by word class of the predicted token, and compares the change with chance.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,16 @@
 
 namespace some {
 
+enum class AblateUnit : std::uint8_t {
+  expert,    // never chosen: each token takes its next best expert instead
+  layer,     // the feed-forward block of a layer is left out
+  movement,  // the keys of a layer are those of the beginning of the run, as if no key rule had moved them; and, as a
+             // control, keys that moved as far in random directions
+};
+std::vector<std::string> ablate_units();  // their names
+
 struct AblateOptions {
+  AblateUnit unit = AblateUnit::expert;
   std::optional<int> layer;         // only this layer; none: all
   std::string data;                 // empty: the run's validation documents
   std::int64_t max_documents = 50;  // 0: all
@@ -24,15 +33,16 @@ struct AblateOptions {
   std::function<bool()> stop;  // called after every ablation; true: report what was measured so far
 };
 
-// An expert that was disabled: each token is routed to its next best expert instead.
 struct KnockOut {
-  int layer = 0, expert = 0;
-  double load = 0;                 // share of the layer's choices, relative to the uniform load
+  std::string unit;                // "expert", "layer", "movement" or "random movement"
+  int layer = 0, expert = -1;      // expert: only of an expert
+  double load = 0;                 // of an expert: its share of the layer's choices, relative to the uniform load
+  double moved = 0;                // of a movement: mean distance of the keys
   double change = 0;               // of the mean loss, in nats/token
   double error = 0;                // standard error of the change over documents
   double p = 1;                    // p-value of |change / error|, for the maximum over all ablations
   std::vector<double> by_class;    // change of the mean loss of predicted tokens, by WordClass
-  std::vector<std::string> words;  // its most frequent tokens
+  std::vector<std::string> words;  // the most frequent tokens of an expert
 };
 
 struct AblateReport {
@@ -47,8 +57,8 @@ struct AblateReport {
   bool stopped = false;
 };
 
-// Throws (bad_input) for a run whose experts cannot be disabled: no experts, hash routing, or top_k equal to the number
-// of experts.
+// Throws (bad_input) for a run whose experts cannot be disabled (no experts, hash routing, or top_k equal to the number
+// of experts), without a feed-forward block, or without the keys of its beginning.
 AblateReport ablate(OpenedRun& run, const AblateOptions& options);
 nlohmann::json to_json(const AblateReport& report);
 

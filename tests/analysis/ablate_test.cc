@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "analysis/assignments.h"
 #include "analysis/tiny_run.h"
@@ -26,6 +27,59 @@ TEST(Ablate, RandomSignsFindOnlyARealEffect) {
   EXPECT_EQ(sign_flip_p(changes, 500, 3), p);
   EXPECT_EQ(sign_flip_p({{0, 0}}, 10, 0), std::vector<double>{1.0});
   EXPECT_TRUE(sign_flip_p({}, 10, 0).empty());
+}
+
+TEST(Ablate, LeavesOutTheBlockOfALayer) {
+  TemporaryFolder folder;
+  OpenedRun run = open_tiny(train_tiny(folder));
+  AblateOptions options;
+  options.unit = AblateUnit::layer;
+  options.max_documents = 4;
+  options.shuffles = 20;
+  const AblateReport report = ablate(run, options), again = ablate(run, options);
+  ASSERT_EQ(std::ssize(report.knock_outs), run.recipe.model.layers);
+  for (std::size_t i = 0; i < report.knock_outs.size(); ++i) {
+    const KnockOut& one = report.knock_outs[i];
+    EXPECT_EQ(one.unit, "layer");
+    EXPECT_EQ(one.layer, static_cast<int>(i));
+    EXPECT_EQ(one.expert, -1);
+    EXPECT_NE(one.change, 0);
+    EXPECT_EQ(one.change, again.knock_outs[i].change) << "the model is left as it was";
+    EXPECT_TRUE(run.model->layers()[i].ffn);
+  }
+  EXPECT_EQ(report.loss, again.loss);
+}
+
+// Keys at their beginning change the choices; keys that never moved change nothing.
+TEST(Ablate, MovesKeysBackAndAtRandom) {
+  TemporaryFolder folder;
+  for (const bool moves : {true, false}) {
+    OpenedRun run =
+        open_tiny(train_tiny(folder, moves ? std::vector<std::string>{"some.alpha=0.5", "some.use_delta=false"}
+                                           : std::vector<std::string>{"some.use_alpha=false", "some.use_beta=false",
+                                                                      "some.use_delta=false"}));
+    AblateOptions options;
+    options.unit = AblateUnit::movement;
+    options.max_documents = 4;
+    options.shuffles = 20;
+    const std::vector<double> before = read_vector(run.model->layers()[0].keys.keys);
+    const AblateReport report = ablate(run, options);
+    EXPECT_EQ(read_vector(run.model->layers()[0].keys.keys), before);
+    ASSERT_EQ(std::ssize(report.knock_outs), 2 * run.recipe.model.layers);
+    for (std::size_t i = 0; i < report.knock_outs.size(); ++i) {
+      const KnockOut& one = report.knock_outs[i];
+      EXPECT_EQ(one.unit, i % 2 == 0 ? "movement" : "random movement");
+      EXPECT_EQ(one.layer, static_cast<int>(i / 2));
+      if (moves) {
+        EXPECT_GT(one.moved, 1e-4);
+        EXPECT_NE(one.change, 0);
+      } else {
+        EXPECT_EQ(one.moved, 0);
+        EXPECT_NEAR(one.change, 0, 1e-9);
+      }
+    }
+    std::filesystem::remove_all(run.paths.folder);
+  }
 }
 
 TEST(Ablate, ChangesAreThoseOfAModelThatNeverChoosesTheExpert) {

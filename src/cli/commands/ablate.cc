@@ -1,4 +1,4 @@
-// `some ablate`: what is lost if one expert is never chosen.
+// `some ablate`: what is lost without an expert, a block, or the movement of the keys.
 #include "analysis/ablate.h"
 
 #include <fmt/format.h>
@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/knock_outs/ablate_slots.h"
 #include "cli/model_flags.h"
 #include "cli/program.h"
 #include "cli/show.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
+#include "core/error.h"
+#include "train/remember.h"
 
 namespace some {
 namespace {
@@ -18,6 +21,8 @@ namespace {
 struct AblateFlags {
   ModelFlags model;
   AblateOptions ablate;
+  std::string unit = "expert", memory;
+  int draws = 9;
   int top = 10;
   bool all = false, json = false;
 };
@@ -32,11 +37,35 @@ std::string max_changed_class(const AblateReport& report, const KnockOut& one) {
   return fmt::format("{} {:+.3f}", name_of(static_cast<WordClass>(most)), one.by_class[most]);
 }
 
+void print_layers(const AblateReport& report) {
+  const bool movement = report.knock_outs[0].unit != "layer";
+  fmt::print(
+      "{}",
+      wrapped(movement ? fmt::format("routed by the keys of the beginning of the run, and by keys that moved as "
+                                     "far in random directions; p: chance for the largest of all, {} random signs",
+                                     report.shuffles)
+                       : fmt::format("without the feed-forward block of a layer; p: chance for the largest of "
+                                     "all, {} random signs",
+                                     report.shuffles),
+              table_columns()));
+  fmt::print("layer  {}change              p         most changed\n", movement ? "keys             moved  " : "");
+  for (const KnockOut& one : report.knock_outs) {
+    std::string line = fmt::format("{:>5}  ", one.layer);
+    if (movement)
+      line +=
+          fmt::format("{:<15}  {:>5.3f}  ", one.unit == "movement" ? "as at the start" : "moved at random", one.moved);
+    fmt::print("{}{:+.4f} ± {:.4f}  {:<8.2g}  {}\n", line, one.change, one.error, one.p,
+               max_changed_class(report, one));
+  }
+}
+
 void print_report(const AblateReport& report, const AblateFlags& flags) {
   fmt::print("{}",
              wrapped(fmt::format("{} at step {}: loss {:.4f} nats/token at {} positions of {} documents ({})",
                                  report.run, report.step, report.loss, report.positions, report.documents, report.data),
                      table_columns()));
+  if (report.knock_outs.empty()) return;
+  if (flags.ablate.unit != AblateUnit::expert) return print_layers(report);
   std::vector<const KnockOut*> order;
   double sum = 0;
   std::size_t beyond = 0;
@@ -45,7 +74,6 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
     sum += one.change;
     beyond += one.p <= 0.05;
   }
-  if (order.empty()) return;
   fmt::print("{}", wrapped(fmt::format("{} experts, each never chosen in turn: the loss changes by {:+.4f} on average, "
                                        "beyond chance (p <= 0.05 for the largest of all, {} random signs) for {}",
                                        order.size(), sum / static_cast<double>(order.size()), report.shuffles, beyond),
@@ -67,11 +95,54 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
   if (shown < order.size()) print_line("the {} experts with the largest change; --all shows every one", shown);
 }
 
+void print_slots(const AblateSlotsReport& report) {
+  fmt::print("{}", wrapped(fmt::format("{} at step {}: loss {:.4f} nats/token with a memory of {} slots that does not "
+                                       "learn, {:.4f} without its slots, over {} documents ({})",
+                                       report.run, report.step, report.loss, report.slots, report.without_slots,
+                                       report.documents, report.data),
+                           table_columns()));
+  fmt::print("{}", wrapped(fmt::format("without the slots whose token is of a class, and without as many random slots "
+                                       "({} draws)",
+                                       report.draws),
+                           table_columns()));
+  fmt::print("class          slots  change   random slots        p\n");
+  for (const SlotKnockOut& one : report.knock_outs)
+    fmt::print("{}  {:>6}  {:+.4f}  {:+.4f} ± {:.4f}  {:.2g}\n", padded(name_of(one.word_class), 12), one.slots,
+               one.change, one.control, one.control_deviation, one.p);
+}
+
+void run_slots(const AblateFlags& flags) {
+  OpenedRun run = open_run(flags.model);
+  Memory memory = open_memory(run, flags.memory);
+  PreparationProgress progress;
+  AblateSlotsOptions options;
+  options.data = flags.ablate.data;
+  options.max_documents = flags.ablate.max_documents;
+  options.draws = flags.draws;
+  options.seed = flags.ablate.seed;
+  options.progress = [&](int done, int total) { progress.show("knocking out", done, total); };
+  options.stop = [] { return received_signal() != 0; };
+  const AblateSlotsReport report = ablate_slots(run, memory, options);
+  if (flags.json)
+    print_json(to_json(report));
+  else
+    print_slots(report);
+  if (!report.stopped) return;
+  print_line("stopped after {} of them", report.knock_outs.size());
+  exit_code = 128 + received_signal();
+}
+
 void run(AblateFlags flags) {
+  const std::vector<std::string> units = ablate_units();
+  const auto unit = std::find(units.begin(), units.end(), flags.unit);
+  if (unit == units.end())
+    bad_input(Code::option_invalid, "{} {}: must be one of {}", "--unit", flags.unit, fmt::join(units, ", "));
+  flags.ablate.unit = static_cast<AblateUnit>(unit - units.begin());
   watch_signals();
+  if (!flags.memory.empty()) return run_slots(flags);
   OpenedRun run = open_run(flags.model);
   PreparationProgress progress;
-  flags.ablate.progress = [&](int done, int total) { progress.show("knocking out experts", done, total); };
+  flags.ablate.progress = [&](int done, int total) { progress.show("knocking out", done, total); };
   flags.ablate.stop = [] { return received_signal() != 0; };
   const AblateReport report = ablate(run, flags.ablate);
   if (flags.json)
@@ -79,7 +150,7 @@ void run(AblateFlags flags) {
   else
     print_report(report, flags);
   if (report.stopped) {
-    print_line("stopped after {} experts", report.knock_outs.size());
+    print_line("stopped after {} of them", report.knock_outs.size());
     exit_code = 128 + received_signal();
   }
 }
@@ -87,6 +158,16 @@ void run(AblateFlags flags) {
 void set_up_ablate(Command& command) {
   auto flags = std::make_shared<AblateFlags>();
   add_model_flags(command, flags->model);
+  command
+      .add_option(
+          "--unit", flags->unit,
+          "what is taken out: an expert (never chosen), a layer (its feed-forward block) or the movement of its "
+          "keys")
+      ->capture_default_str();
+  command.add_option("--memory", flags->memory, "memory of this run: knocks out its slots instead, by word class");
+  command.add_option("--draws", flags->draws, "with --memory: draws of as many random slots, for chance")
+      ->range(1, 10000)
+      ->capture_default_str();
   command.add_option("--layer", flags->ablate.layer, "only this layer, counted from 0")->range(0, 4095);
   command.add_option("--data", flags->ablate.data,
                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
@@ -108,8 +189,10 @@ CommandSpec ablate_command() {
   return {
       .name = "ablate",
       .group = CommandGroup::look_inside,
-      .summary = "how the loss changes if an expert is never chosen",
-      .examples = {{"ablate runs/tiny --layer 1 --max-documents 5", ""}},
+      .summary = "how the loss changes without an expert, a block, the movement of keys, or memory slots",
+      .examples = {{"ablate runs/tiny --layer 1 --max-documents 5", "each expert of a layer"},
+                   {"ablate runs/tiny --unit movement --max-documents 5",
+                    "keys as they were before training, and a random control"}},
       .json = "the report",
       .set_up = set_up_ablate,
   };
