@@ -10,9 +10,8 @@
 namespace some {
 
 // A thread pool owned by its creator. OpenMP is not used for two reasons: it has one pool per process, so two models
-// could not have their own thread counts; and its waiting threads spin, which on a machine with other work takes cores
-// from threads that have something to do. The threads of this pool sleep, after a short spin that is skipped while
-// other processes seem to need the cores.
+// could not have their own thread counts; and its waiting threads spin, which takes cores from other processes. The
+// threads of this pool sleep, after a short spin that is skipped while other processes seem to need the cores.
 //
 // Threads start with the first work that needs more than one. A pool may be used from several threads: a caller that
 // finds it busy executes its work serially.
@@ -50,7 +49,7 @@ void parallel_chunks(Threads& threads, std::int64_t n, std::int64_t grain, Body&
                [&](std::int64_t i) { body(i * grain, std::min(n, (i + 1) * grain)); });
 }
 
-// One turn of a loop that waits for another thread: leaves the core's shared units to its neighbor.
+// Executes one iteration of a spin loop: frees the core's shared units for the thread it waits for.
 inline void relax_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

@@ -35,13 +35,12 @@ EvaluateOptions evaluate_options(const Recipe& recipe, const Tokenizer& tokenize
 struct Evaluation {
   double loss = 0;  // nats per non-padding token
   double bits_per_byte = 0;
-  std::optional<double> padded_loss;  // over all predicted positions; only if padding was counted
-  double batch_mean_loss = 0;  // mean of batch means, over the positions used in training (including padding if it
-                               // counts)
-  std::int64_t tokens = 0, bytes = 0, documents = 0;  // tokens: predicted ones
+  std::optional<double> padded_loss;                  // over all predicted positions; only if padding was counted
+  double batch_mean_loss = 0;                         // mean of batch means, over the positions used in training
+  std::int64_t tokens = 0, bytes = 0, documents = 0;  // tokens: number of predicted tokens
   std::vector<ChoiceMeasures> layers;
   double perplexity() const;
-  // Returns the loss that compares runs: including padding if it was counted, averaged as set in the options.
+  // Returns the loss used to compare runs: including padding if it was counted, averaged as set in the options.
   double headline(const EvaluateOptions& options) const;
 };
 

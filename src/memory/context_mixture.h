@@ -1,5 +1,6 @@
-// The mixture of a model, its states and its contexts (spec 8): which source is trusted how much is learned after every
-// token, without gradients. Double precision, one fixed order of operations: results are bit-identical everywhere.
+// Mixes the predictions of a model, its slots and its contexts (spec 8). The weights of these sources are learned after
+// every token, without gradients. Computed in double precision with one fixed order of operations, so results are
+// bit-identical on every machine.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 namespace some {
 
-// Inputs of the choice of weights, apart from the sources' past; known before the target.
+// Inputs that select the weights, apart from the losses of the sources so far; known before the target.
 struct MixtureContext {
   int longest = -1;        // ContextMatch::longest
   std::int64_t seen = 0;   // ContextMatch::seen
@@ -21,15 +22,15 @@ struct MixtureContext {
   std::int32_t last = -1;  // the token before the target; -1: none
 };
 
-// Mixes sources: the model, the states read with each inverse temperature, and the contexts of each order, in this
-// order. Several sets of weights are held; one weight vector of each set is chosen by one property of the position:
-// nothing, the longest context seen before and how often, the source that predicted the last target best, the last
+// Mixes sources: the model, the slots read with each inverse temperature, and the contexts of each order, in this
+// order. There are several sets of weights; one weight vector of each set is selected by one property of the position:
+// none, the longest context seen before and its count, the source that predicted the last target best, or the last
 // token. Each vector follows its own targets (online EM), and the sets are mixed by Bayes' rule.
 class ContextMixture {
  public:
   ContextMixture() = default;
-  // states: inverse temperatures of the states (0: no states); orders: of the contexts. share: MemorySettings::share,
-  // how fast weights forget.
+  // states: inverse temperatures of the slots (0: no slots); orders: number of context orders. share:
+  // MemorySettings::share, how fast weights forget.
   ContextMixture(int states, int orders, int vocabulary, double share);
 
   int sources() const { return 1 + states_ + orders_; }
@@ -38,10 +39,12 @@ class ContextMixture {
   void weights(const MixtureContext& context, std::span<double> out) const;
   // The weights that do not depend on the position.
   std::vector<double> general() const { return {sets_[0].weights.begin(), sets_[0].weights.begin() + sources()}; }
-  // Learns from the target: probabilities [sources] of it. Returns the mixture's probability, before learning.
+  // Learns from the target, given each source's probability of it [sources]. Returns the mixture's probability before
+  // learning.
   double learn(const MixtureContext& context, std::span<const double> probabilities);
 
-  // The whole state as plain numbers, for files. restore() throws bad_input that names `where` if they do not fit.
+  // Exports and restores the whole state as plain numbers, for files. restore() throws bad_input, naming `where`, if
+  // they do not fit.
   std::vector<double> state() const;
   static ContextMixture restore(int states, int orders, int vocabulary, double share, std::span<const double> state,
                                 const std::string& where);
@@ -50,33 +53,33 @@ class ContextMixture {
 
  private:
   struct Set {
-    std::vector<std::int32_t> row_of;  // of each value of the property; -1: not used yet
-    std::vector<std::int32_t> values;  // of each row
-    std::vector<double> targets;       // [rows]: how many a row has learned from
+    std::vector<std::int32_t> row_of;  // row of each value of the property; -1: not used yet
+    std::vector<std::int32_t> values;  // one per row
+    std::vector<double> targets;       // [rows]: number of targets a row has learned from
     std::vector<double> weights;       // [rows, sources]
   };
   std::array<std::size_t, sets> values_of(const MixtureContext& context) const;
-  // The weights of a set for a value of its property; those of the first set until the value has a row.
+  // Returns the weights of a set for a value of its property; those of the first set until the value has a row.
   const double* row(std::size_t set, std::size_t value) const;
   std::size_t make_row(std::size_t set, std::size_t value);
 
   int states_ = 0, orders_ = 0, vocabulary_ = 0;
   double share_ = 0;
-  int best_ = 0;  // the source that gave the last target the highest probability, the first among equals
+  int best_ = 0;  // the source that gave the last target the highest probability; ties go to the first
   std::array<Set, sets> sets_;
   std::array<double, sets> set_weights_{};
 };
 
-// The tokens of the context of target t of a text, the latest last; with a border token only those of its document, as
-// the model reads it.
+// Returns the tokens of the context of target t of a text, the latest last; with a border token only those of its
+// document, as the model reads it.
 std::span<const std::int32_t> context_before(std::span<const std::int32_t> tokens, std::int64_t t, int longest,
                                              std::optional<std::int32_t> border = {});
 
-// Inputs of the choice of weights at a position.
+// Returns the inputs that select the weights at a position.
 MixtureContext mixture_context(const ContextMatch& match, std::span<const std::int32_t> before);
 
-// Predicts one target and lets the mixture learn from it; returns the loss. model: the model's loss; states: what the
-// states predict of the target with each inverse temperature.
+// Predicts one target, lets the mixture learn from it, and returns the loss. model: the model's loss; states:
+// probability of the target according to the slots at each inverse temperature.
 double mix_position(const ContextStore& contexts, ContextMixture& mixture, std::span<const std::int32_t> before,
                     std::int32_t target, double model, std::span<const double> states);
 

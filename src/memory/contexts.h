@@ -38,11 +38,11 @@ struct ContextEntry {
   std::int32_t token = 0;            // what followed it
   std::int32_t count = 0;            // Kneser-Ney count: at the longest context occurrences, below it continuations
   std::int32_t seen = 0;             // occurrences
-  double usage = 0;                  // occurrences with decay, as a multiple of a growing unit (ContextStore::unit)
+  double usage = 0;                  // decayed occurrences, in a growing unit (ContextStore::unit)
   std::int64_t born = -1, hit = -1;  // packed places (memory/store.h) of its first and its last occurrence
 };
 
-// Entries of the context of a position, independent of the target.
+// The entries of a position's context, independent of the target.
 struct ContextMatch {
   int longest = -1;            // tokens of the longest context seen before; -1: nothing was learned yet
   std::int64_t seen = 0;       // Kneser-Ney count of that context: how often it was followed by something
@@ -52,19 +52,18 @@ struct ContextMatch {
   std::array<std::int32_t, max_orders> nodes{};
 };
 
-// How one order changes the estimate of a target: estimate = back * estimate of the order below + own.
+// Contribution of one order to the estimate of a target: estimate = back * estimate of the order below + own.
 struct ContextTerm {
   double own = 0, back = 1;
   const ContextEntry* entry = nullptr;  // the target after this context; null: never seen
 };
 
-// A context that occurred only once needs no entries for the contexts that are longer still: they occurred once as
-// well, with the same follower. Its node keeps the tokens before it instead, and longer nodes are made when it occurs
-// again. Nothing is lost by that, and most contexts of a text take no entry.
-//
-// When the entries are used up, the least used eighth is evicted: lowest usage first, among equals the longer context
-// first, then the older entry. A longer context is never used more than the shorter one it ends with, so a context that
-// is kept never loses the shorter ones.
+// A context that occurred only once needs no entries for longer contexts: they occurred once as well, with the same
+// follower. Its node stores the tokens before it instead, and longer nodes are created when it occurs again. This is
+// exact, and most contexts of a text need no entry.
+// When all entries are in use, the least used eighth is evicted: lowest usage first; ties go to the longer context,
+// then to the older entry. A longer context is never used more than the shorter one it ends with, so a context that is
+// kept never loses the shorter ones.
 class ContextStore {
  public:
   ContextStore() = default;
@@ -73,14 +72,14 @@ class ContextStore {
   const ContextSettings& settings() const { return settings_; }
   int vocabulary() const { return vocabulary_; }
 
-  // before: the tokens before the target, the latest last; only the last `longest` of them matter. It ends the text's
-  // beginning: fewer tokens mean that the text (or document) has no more.
+  // before: the tokens before the target, the latest last; only the last `longest` of them matter. If there are fewer,
+  // the text (or document) begins there.
   ContextMatch find(std::span<const std::int32_t> before) const;
   // out[orders]: how each order changes the estimate of a target. Orders above match.longest change nothing.
   void terms(const ContextMatch& match, std::int32_t target, std::span<ContextTerm> out) const;
   // The probability of one target under each order, out[orders]. Orders above match.longest equal the longest one.
   void estimate(const ContextMatch& match, std::int32_t target, std::span<double> out) const;
-  // The same for every token: out [orders, vocabulary] is resized. Bit-identical to estimate(); each order sums to 1.
+  // The same for every token: resizes `out` to [orders, vocabulary]. Bit-identical to estimate(); each order sums to 1.
   void distributions(const ContextMatch& match, std::vector<double>& out) const;
   // Learns that `target` followed `before`, at a packed place (-1: unknown).
   void learn(std::span<const std::int32_t> before, std::int32_t target, std::int64_t place);
@@ -88,7 +87,7 @@ class ContextStore {
   std::int64_t size() const { return std::ssize(entries_); }    // entries in use
   std::int64_t contexts() const { return std::ssize(nodes_); }  // contexts with a node
   std::int64_t evicted() const { return evicted_; }             // entries evicted so far
-  // Bytes of one entry with its context and both indices, at most: what `entries` bounds.
+  // Maximum bytes per entry, with its context and both indices; used to bound `entries`.
   static double bytes_per_entry();
 
   const std::vector<ContextEntry>& entries() const { return entries_; }
@@ -99,8 +98,8 @@ class ContextStore {
 
   // Removes entries seen less than min_count times; returns how many.
   std::int64_t prune(std::int64_t min_count);
-  // Adds what another store of the same settings has learned: counts and usages of equal entries are added, its other
-  // entries are inserted, and the least used are evicted as after learning. moved: maps its places.
+  // Merges another store with the same settings: adds counts and usages of equal entries, inserts its other entries,
+  // and evicts the least used as after learning. moved: maps its places.
   template <typename Moved>
   void merge(const ContextStore& other, Moved moved) {
     std::vector<ContextEntry> theirs = other.entries_;
@@ -119,8 +118,8 @@ class ContextStore {
     }
   }
 
-  // The whole state as plain numbers, for files. restore() checks every one of them and throws bad_input that names
-  // `where`.
+  // Exports and restores the whole state as plain numbers, for files. restore() checks each of them and throws
+  // bad_input, naming `where`.
   struct State {
     // [nodes, 3 + longest]: parent, the token it adds before its parent's, number of tokens kept before it (-1: its
     // longer contexts have nodes), and these tokens, the latest first. A node comes after its parent; node 0 is the

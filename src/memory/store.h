@@ -19,7 +19,7 @@ inline std::int64_t packed(const Place& place) { return (place.text << offset_bi
 inline Place unpacked(std::int64_t place) {
   return {place >> offset_bits, place & ((std::int64_t{1} << offset_bits) - 1)};
 }
-inline constexpr std::int64_t no_place = -1;  // for an empty slot
+inline constexpr std::int64_t no_place = -1;  // the place of an empty slot
 
 struct Store {
   Tensor mean;          // [d]
@@ -110,7 +110,7 @@ SOME_OP(void, learn,
          const Tensor& places, const Matches& found, Store& store, Tensor& assignments),
         (ctx, settings, queries, targets, places, found, store, assignments))
 
-// k-means refinement (spec 8, settling): assigns each position to its best slot, assigned_slots: i32 [T]; -1 if the
+// k-means refinement (spec 8, "Refinement"): assigns each position to its best slot, assigned_slots: i32 [T]; -1 if the
 // target is negative or the store is empty.
 SOME_OP(void, assign_slots,
         (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,

@@ -17,9 +17,9 @@ class Attention {
   static void check(const ModelConfig& config);
   void declare(Declaration& declare);
 
-  // In generation, every token attends to its slot of the cache, and only the output is kept.
+  // In generation, every token attends to its slot of the KV cache, and the tape keeps only the output.
   Tape forward(Context& ctx, const Pass& pass, const Tensor& x) const;
-  // dx is overwritten or added to.
+  // Overwrites dx or adds to it.
   void backward(Context& ctx, const Pass& pass, const Tape& tape, const Tensor& dy, Tensor& dx, Into into) const;
 
  private:

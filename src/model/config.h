@@ -18,14 +18,14 @@ enum class RouterInit { uniform, normal };
 enum class RoutingKind { keys, hash };
 enum class OutputProj { none, linear, features, modulated };
 enum class ModulationPlace { multiplicative, additive };
-enum class OutputInit { usual, zero };  // of the last matrix of a feed-forward block
+enum class OutputInit { usual, zero };  // of the second matrix of a feed-forward block
 enum class Temperature { fixed, learned };
 enum class ExpertTraining { frozen, lora, full };
 
 struct ModelConfig {
   std::uint64_t seed = 0;
   int vocab = 8192;
-  // [model]
+  // Settings of the [model] table.
   int d_model = 512, layers = 10, heads = 8, seq_len = 768;
   Norm norm = Norm::post;
   Position position = Position::sinusoidal;
@@ -35,7 +35,7 @@ struct ModelConfig {
   int conv = 0;
   double dropout = 0;  // of the embedding and of both branches of a block, in training
   bool causal = true;
-  // [some]
+  // Settings of the [some] table.
   int experts = 64, d_ffn = 1024, top_k = 4;
   std::string init = "default";
   int hadamard_transforms = 1;
@@ -58,7 +58,7 @@ struct ModelConfig {
   bool use_library = true;
   Temperature temperature = Temperature::fixed;
   double train_temp = 0.8, eval_temp = 0.5;
-  double train_temp_end = -1;  // >= 0: train_temp goes to this in equal steps an epoch, as v3.5 did; see recipe docs
+  double train_temp_end = -1;  // >= 0: train_temp reaches this in equal steps per epoch, as in v3.5
   double topk_warmup = 0.0;
   double balance_loss = 0.0;
   double entropy_low = -1, entropy_high = -1;  // entropy_band = [low, high]; off when negative
@@ -71,12 +71,12 @@ struct ModelConfig {
   bool modulates() const { return ffn == Ffn::some && output_proj == OutputProj::modulated; }
   bool experts_have_output() const {
     return output_proj == OutputProj::none || output_proj == OutputProj::linear;
-  }  // they have a w2
-  // The experts are transforms without stored matrices (experts/hadamard.h).
+  }  // true if the experts have a second matrix w2
+  // True if the experts are transforms without stored matrices (experts/hadamard.h).
   bool has_transforms() const {
     return ffn == Ffn::some && use_library && init == "hadamard" && training != ExpertTraining::full;
   }
-  // How many tokens before its own a feed-forward block sees.
+  // Number of preceding tokens that a feed-forward block reads.
   int past() const { return std::max(ffn == Ffn::none ? 0 : conv, modulates() ? token_shift : 0); }
   int dense_hidden() const { return static_cast<int>(std::lround(dense_mult * d_model)); }
 };
@@ -85,16 +85,16 @@ struct ParameterCounts {
   std::int64_t total = 0;
   std::int64_t trainable = 0;
 };
-// spec 2, "Parameter counts": of what declare_parameters declares (model/declaration.h).
+// Numbers of parameters (spec 2, "Parameter counts"), computed from declare_parameters (model/declaration.h).
 ParameterCounts count_parameters(const ModelConfig& config);
 
-std::vector<std::string> routing_kinds();  // their names, in the order of RoutingKind (model/ffn/routing.cc)
+std::vector<std::string> routing_kinds();  // routing names in the order of RoutingKind (model/ffn/routing.cc)
 
-// Every key of the [model] and [some] tables. Include core/setting.h to use them.
+// Declares every key of the [model] and [some] tables. Include core/setting.h to use them.
 const std::vector<Setting<ModelConfig>>& model_settings();
 
-// Throws bad_input when a combination is impossible (heads not dividing d_model, top_k > experts, ...). The message
-// begins with the recipe key at fault, so that the recipe reader can put file and line before it.
+// Throws bad_input for an impossible combination (heads not dividing d_model, top_k > experts, ...). The message begins
+// with the recipe key at fault, so that the recipe reader can prepend file and line.
 void check_config(const ModelConfig& config);
 
 std::string model_sizes(const ModelConfig& model);  // "10 layers of 512, 64 experts of 1024, 4 per token"

@@ -19,7 +19,7 @@ class Layer {
 
   int index;
   Attention attention;
-  LayerNorm norm1, norm2;            // which residual sums they norm: Model::after_attention
+  LayerNorm norm1, norm2;            // normalizes the residual sums selected by Model::after_attention
   std::unique_ptr<FeedForward> ffn;  // null with model.ffn = "none"
 
  private:
@@ -28,7 +28,7 @@ class Layer {
   const ModelConfig* config_;
 
  public:
-  // The feed-forward block's, for those who look into it or store it. Without experts both are empty.
+  // Router and tape of the feed-forward block, for analysis and checkpoints. Null without experts.
   KeyState& keys;
   ExpertBank& experts;
 };

@@ -1,4 +1,4 @@
-// Layer norm, of a residual sum where there is one to add (ops/norm.h).
+// Layer norm, optionally fused with a residual sum (ops/norm.h).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The transformer (spec 2): parameters, library and keys of every layer, and the walk of a batch through them.
+// The transformer (spec 2): parameters, expert library and keys of every layer, and the passes of a batch through them.
 #pragma once
 
 #include <functional>
@@ -17,44 +17,43 @@
 
 namespace some {
 
-// Called with every layer's queries and choices during a pass; the tensors are valid only during the call.
+// Called with every layer's queries and assignments during a pass; the tensors are valid only during the call.
 using LayerObserver = std::function<void(int layer, const RouterTape& tape)>;
 
-// Data that the caller of an evaluation or of generation receives besides the result.
+// Additional results of evaluation and generation.
 struct ForwardObserver {
   LayerObserver layer{};     // may be empty
-  Tensor* states = nullptr;  // becomes what enters the head, [T, d] compute; may be null
+  Tensor* states = nullptr;  // receives the input of the head, [T, d] compute; may be null
 };
 
 class Model {
  public:
-  // training: gradients and optimizer moments exist. Draws initial values, the library and the keys. make_library:
-  // false leaves the experts' weights empty, for callers that bring their own (fixtures).
+  // training: allocates gradients and optimizer moments. Draws initial parameters, library and keys. make_library:
+  // false leaves the experts' weights empty, for callers that provide them (fixtures).
   Model(std::shared_ptr<Context> ctx, const ModelConfig& config, bool training, bool make_library = true);
 
-  // Refuses a batch with ids outside of the vocabulary: on a GPU nothing looks at them again before memory is read
-  // there. The passes below call it; so does whoever replays a recorded pass.
+  // Throws for a batch with token ids outside the vocabulary, because GPU kernels read memory without checking them.
+  // The passes below call it; code that replays a recorded pass must call it too.
   void check_ids(const DeviceBatch& batch) const;
-  // Forward and backward over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on the
-  // device, until the arena is reset). `ready` is told on the way, from the last layer to the first, when nothing more
-  // will be added to the gradients of a layer's matrices; before that, as layer number `layers`, to those of the
-  // head's.
+  // Forward and backward pass over one micro-batch: adds to the gradients and the key sums. Returns nll [T] (master, on
+  // the device, valid until the arena is reset). `ready` is called from the last layer to the first when the gradients
+  // of a layer's matrices are complete; before that with layer number `layers`, for those of the head.
   using MatricesReady = std::function<void(int layer)>;
   Tensor train_pass(const DeviceBatch& batch, const StepSettings& settings, const MatricesReady& ready = {});
-  // Forward only. nll [T] as above.
+  // Forward pass only. Returns nll [T] as above.
   Tensor evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {});
-  // Where the layers' experts are shared out among ranks (Context::expert_group), every pass is one that all of them
-  // make at the same time. One that has no tokens for a pass of the others serves them in it; elsewhere this does
-  // nothing. Training: gradients of experts that learn are added to.
+  // Expert parallelism: passes are collective over the ranks that share the experts (Context::expert_group). A rank
+  // without tokens calls this to serve a pass of the others; without expert parallelism it does nothing. Training: adds
+  // to the gradients of trained experts.
   void serve_pass(bool training);
   // Logits [T, V] in master precision.
   Tensor logits(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {});
 
-  // Generation with a key/value cache: new tokens of several sequences, each in a slot. Returns the logits of the rows
-  // named in `wanted`; observer.states: of those rows.
+  // Generation with a KV cache: new tokens of several sequences, each in a slot. Returns the logits of the rows listed
+  // in `wanted`; observer.states: of those rows.
   struct Cache {
     std::vector<Tensor> layers;  // [slots, capacity, 2d] compute
-    std::vector<Tensor> states;  // [slots * capacity, d] compute: what feed-forward blocks read; where they look back
+    std::vector<Tensor> states;  // [slots * capacity, d] compute: inputs of feed-forward blocks, if kept
     std::int64_t capacity = 0;
   };
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
@@ -67,17 +66,18 @@ class Model {
   // drop nothing (learning in use).
   void set_dropout_step(std::int64_t step);
   void clear_key_sums();
-  // The numbers of the next key update, one plan a layer; the sums and the update are given these and nothing else of
-  // the settings and the time. step and progress (0 to 1) are those of the run.
+  // Returns the parameters of the next key update, one plan per layer. The sums and the update depend on settings and
+  // time only through these plans. step and progress (0 to 1) are those of the run.
   std::vector<KeyPlan> plan_keys(std::int64_t step, double progress) const;
-  bool keys_due(std::int64_t step) const;  // whether this step of training has a key update
-  // The update of spec 4 for every layer that learns.
+  bool keys_due(std::int64_t step) const;  // true if this training step has a key update
+  // Applies the key update (spec 4) to every layer whose keys learn.
   void update_key_stores(std::span<const KeyPlan> plans);
-  void count_key_update(std::span<const KeyPlan> plans);  // the host's part of it, where a recording is played
-  void set_key_settings(const KeySettings& settings);     // adaptation chooses its own rules
-  // Other settings for the same weights and keys: none of those that decide what they are (SettingRole::model).
+  void count_key_update(std::span<const KeyPlan> plans);  // host part of the update of a replayed step
+  void set_key_settings(const KeySettings& settings);     // adaptation selects its own rules
+  // Replaces settings that do not change weights and keys or their meaning (not SettingRole::model).
   void change_settings(const ModelConfig& config);
-  // Goes up whenever tensors of the key stores are replaced: while it stays the same, they are where they were.
+  // Returns a number that increases whenever tensors of the key stores are replaced: while it is unchanged, their
+  // addresses are unchanged.
   std::int64_t key_memory() const { return key_memory_; }
 
   Context& context() { return *ctx_; }
@@ -87,16 +87,16 @@ class Model {
   std::vector<KeySums>& key_sums() { return key_sums_; }
   std::vector<Tensor>& epoch_counts() {
     return epoch_counts_;
-  }                                    // i64 [E] a layer: choices in training since it was last cleared
-  bool layer_learns(int layer) const;  // its keys move
+  }                                    // i64 [E] per layer: assignments in training since it was last cleared
+  bool layer_learns(int layer) const;  // true if its keys are updated
   Tensor& auxiliary_loss() { return auxiliary_loss_; }
-  std::uint64_t library_hash() const;  // of all layers; 0 without a library
+  std::uint64_t library_hash() const;  // over all layers; 0 without a library
 
  private:
   struct Stream;
   struct LayerTape;
   struct Tape;
-  // Training, evaluation and generation walk alike: embed, then each layer.
+  // Training, evaluation and generation share this loop: embedding, then each layer.
   LayerNorm::Tape embed(const Pass& pass, Stream& stream) const;  // the norm is empty in post-norm
   void layer_forward(const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
                      Stream& stream) const;
@@ -108,8 +108,8 @@ class Model {
   void drop(const Pass& pass, int place, const Tensor& x, Tensor& y) const;
   Tensor dropped_gradient(const Pass& pass, int place, const Tensor& dy) const;
   void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready);
-  // The norm that follows the feed-forward block of a layer: its own norm2 (post), or the next layer's norm1 or the
-  // final norm (pre).
+  // Returns the norm that follows the feed-forward block of a layer: its own norm2 (post-norm), or the next layer's
+  // norm1 or the final norm (pre-norm).
   const LayerNorm& norm_after(int layer) const;
   void make_all_key_sums();
 
@@ -117,7 +117,7 @@ class Model {
   ModelParameters parts_;
   ParameterStore parameters_;
   std::vector<KeySums> key_sums_;
-  Needs key_needs_;  // what the sums have
+  Needs key_needs_;  // what the key sums currently collect
   std::int64_t key_memory_ = 0;
   std::vector<Tensor> epoch_counts_;
   Tensor auxiliary_loss_;

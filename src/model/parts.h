@@ -1,4 +1,4 @@
-// All blocks of a model, in which its parameters are.
+// All blocks of a model, which hold its parameters.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace some {
 struct ModelParameters {
   explicit ModelParameters(const ModelConfig& config);
 
-  std::unique_ptr<ModelConfig> config;  // which all blocks read; settings that may change later are changed here
+  std::unique_ptr<ModelConfig> config;  // read by all blocks; settings that may change later are changed here
   Param embed, head_weight, head_bias;
-  LayerNorm final_norm;  // norm = "pre"
+  LayerNorm final_norm;  // only for norm = "pre"
   std::vector<Layer> layers;
 };
 
-// In the order of the store. The pointers hold while parts.layers is not resized.
+// In the order of the parameter store. The pointers are valid while parts.layers is not resized.
 std::vector<Parameter> declare_parameters(ModelParameters& parts);
 
 }  // namespace some

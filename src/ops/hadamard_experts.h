@@ -1,5 +1,5 @@
-// Experts without stored weights, some.init = "hadamard" (spec 3, "Hadamard experts"): which matrices they have, and
-// the random signs that define them. Plain data, so that kernels can be passed it by value.
+// Experts without stored weights, some.init = "hadamard" (spec 3, "Hadamard experts"): their matrices, and the random
+// signs that define them. Plain data, so that it can be passed to kernels by value.
 //
 // With P the next power of two >= d, H the UNNORMALIZED Hadamard matrix of size P in Sylvester's order, H[i][j] =
 // (-1)^popcount(i & j), and D_m diagonal matrices of signs, block b of expert e is
@@ -7,7 +7,7 @@
 //   B(e, b) = H D_(n-1) ... H D_1 H D_0        (n transforms, 1 to 3)
 //
 // w1[e] is scale1 times the blocks B(e, 0), B(e, 1), ... on top of each other, cut to f rows and d columns; w2[e] is
-// scale2 times the transposed blocks of its own signs next to each other, cut to d rows and f columns:
+// scale2 times the transposed blocks, with signs of their own, next to each other, cut to d rows and f columns:
 //
 //   (w1 x)[b*P + i] = scale1 * (B x')[i]                   x' = x padded with zeros to P numbers
 //   (w2 g)[j]       = scale2 * sum over b of (B^T g_b)[j]  g_b = g[b*P ... b*P + P - 1], 0 from f on
@@ -22,7 +22,7 @@
 
 namespace some {
 
-// Sizes of both matrices of an expert, and where their signs are.
+// Sizes of both matrices of an expert, and the location of their signs.
 struct HadamardSizes {
   int d = 0, f = 0;
   int transforms = 1;

@@ -94,8 +94,8 @@ struct Recipe {
   std::optional<Published> published;
   std::vector<Stage> stages;            // in order, each on top of the settings above; empty: a run without stages
   std::optional<InitializedFrom> from;  // set for runs started from another run
-  std::string run_id;                   // set for a run; every file of its checkpoints has it (runs/identity.h)
-  std::vector<std::string> notes;       // what reading adjusted, for the log; not a part of the recipe
+  std::string run_id;                   // hash in every file of its checkpoints (runs/identity.h); set for a run
+  std::vector<std::string> notes;       // adjustments made while reading, for the log; not part of the recipe
 };
 
 // Reads a recipe on top of the recipe named by `base` (relative to the file's folder) and applies overrides
@@ -104,12 +104,12 @@ struct Recipe {
 // The model's `vocab` is data.vocab until a tokenizer is loaded. A relative data path is first resolved from the
 // working folder, then from the recipe's folder.
 //
-// Two settings give way where another place (file or override) changes what they were chosen for, and `notes` says so:
-// data.train_documents of built-in text is 0 for another text, and a warm-up that is longer than train.max_steps
+// Two settings are adjusted, and listed in `notes`, if another place (file or override) changes what they were chosen
+// for: data.train_documents of built-in text becomes 0 for another text, and a warm-up longer than train.max_steps
 // becomes a tenth of it.
 Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides);
-// The same for a file that a run wrote, which may have names of version 0.2 (core/old_names.h). A warm-up stays as it
-// was.
+// The same for a file written by a run, which may have names of version 0.2 (core/old_names.h). A warm-up is not
+// adjusted.
 Recipe load_written_recipe(const std::string& path, const std::vector<std::string>& overrides);
 Recipe parse_recipe(const std::string& text, const std::string& origin, const std::vector<std::string>& overrides);
 // Applies overrides to a recipe that was already read; `origin` is named in messages about invalid combinations.

@@ -37,7 +37,7 @@ void save_checkpoint(const std::string& run_folder, const RunIdentity& identity,
 // Throws bad_input if the files are of another run, tokenizer or step, or do not belong together.
 nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity, Model& model,
                                bool with_optimizer);
-// The check alone, which reads only the headers of the files.
+// Performs only the check, which reads the headers of the files.
 void check_checkpoint(const CheckpointName& checkpoint, const RunIdentity& identity);
 // Returns every tensor of a checkpoint with optimizer, in a fixed order. After writing to them, the caller must refresh
 // the compute copy of the parameters.

@@ -1,5 +1,5 @@
-// load.jsonl: load of every expert during a run, for monitoring. The measures of metrics.jsonl are computed from the
-// same numbers; here each number is written, but rarely, so that the file stays small.
+// load.jsonl: load of every expert during a run, for monitoring. The measures in metrics.jsonl are computed from the
+// same numbers; this file has each number, but a line is written rarely, so that the file stays small.
 #pragma once
 
 #include <cstdint>

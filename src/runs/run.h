@@ -29,7 +29,7 @@ struct RunPaths {
   std::string data() const { return folder + "/data.json"; }              // amount of each text used
   std::string memory() const { return folder + "/memory.safetensors"; }   // of the training text (train/remember.h)
   std::string cache() const;  // tokenized data, shared by the runs of one parent folder
-  TokenCache read_only_cache() const { return {cache(), true}; }  // the same for callers that only read the run
+  TokenCache read_only_cache() const { return {cache(), true}; }  // the same folder for callers that only read the run
 };
 
 // Amount of text that a run uses. In data.json: {"train": {"documents", "tokens", "used", "cut", "sequences"}, "valid":

@@ -35,14 +35,14 @@ class RateMeter {
   std::deque<Mark> marks_;
 };
 
-// Time per token of what interrupts training: evaluations and the checkpoints that follow them.
+// Time per token of interruptions: evaluations and the checkpoints that follow them.
 class PauseMeter {
  public:
   void add(double seconds, double tokens) {
     seconds_ += seconds;
     tokens_ += tokens;
   }
-  // Until the first pause was measured: a forward pass takes a third of the time of a step.
+  // Before the first measured pause, assumes that a forward pass takes a third of the time of a step.
   double seconds(double tokens, const RateMeter::Rates& training) const {
     return tokens * (tokens_ > 0 ? seconds_ / tokens_ : 1 / (3 * training.tokens));
   }

@@ -29,7 +29,7 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings);
 Memory open_memory(OpenedRun& run, const std::string& path);
 // The same for a memory that will be updated and saved: also throws bad_input if that would round its content.
 Memory open_memory_for_update(OpenedRun& run, const std::string& path);
-// The same, or a new memory if the file does not exist.
+// The same, or a new memory if the file does not exist yet.
 Memory open_or_create_memory(OpenedRun& run, const std::string& path, const MemorySettings& settings_of_new);
 
 using ReadingProgress = std::function<void(const std::string& what, std::int64_t done, std::int64_t total)>;

@@ -81,7 +81,7 @@ class TrainStep {
     std::int64_t tokens = 0, rows = 0, longest = 0;
     const void* batch = nullptr;  // its address
     std::int64_t arena = 0;       // generation of the arena: while it is equal, allocations get the same addresses
-    std::int64_t keys = 0;        // the same for the key stores
+    std::int64_t keys = 0;        // generation of the key stores, used in the same way
     bool operator==(const Kind&) const = default;
   };
   struct Recording {

@@ -29,7 +29,7 @@ std::string describe(const nlohmann::json& value);
 
 nlohmann::json json_of(const Error& error);  // {"code", "message", "values"}: the machine-readable form of an error
 
-// An object that is read key by key. A value that does not fit is bad_input "ORIGIN: KEY: wants ..., not ...".
+// An object that is read key by key. A value that does not fit is bad_input "ORIGIN: KEY: must be ..., not ...".
 class JsonObject {
  public:
   JsonObject(nlohmann::json object, std::string origin);  // bad_input if it is not an object

@@ -1,5 +1,5 @@
-// Base class of the feed-forward blocks of a model, and their list. A block is a class that declares its settings
-// and parameters, keeps what it needs in a tape, and computes both passes; it has a file of its own and a line in
+// Base class of a model's feed-forward blocks, and the list of these blocks. A block is a class that declares its
+// settings and parameters, keeps activations in a tape, and computes both passes; it has its own file and one line in
 // feed_forward.cc.
 #pragma once
 
@@ -20,47 +20,47 @@ struct RouterTape;
 
 class FeedForward {
  public:
-  // Data that a forward pass keeps for the backward pass, the key update and analysis.
+  // Activations that a forward pass keeps for the backward pass, the key update and analysis.
   struct Tape {
     virtual ~Tape() = default;
-    Tensor output;  // without the residual
+    Tensor output;  // output, without the residual
     virtual const RouterTape* routed() const { return nullptr; }
   };
   struct Gradients {
     const Tensor& x;                    // as in forward()
-    const Tensor& dy;                   // of the output
+    const Tensor& dy;                   // gradient of the output
     Tensor& dx;                         // ADDED to
-    const Tensor* dquery = nullptr;     // of the query: what the layer above sends back through grounding
-    Tensor* dprevious_query = nullptr;  // what goes to the layer below, ADDED to; null: nothing
+    const Tensor* dquery = nullptr;     // gradient of the query that the layer above sends back through grounding
+    Tensor* dprevious_query = nullptr;  // gradient of the query sent to the layer below, ADDED to; null: none
   };
   virtual ~FeedForward() = default;
   virtual void declare(Declaration& declare) = 0;
 
-  // previous_query: of the layer below; null: none.
+  // previous_query: query of the layer below; null: none.
   virtual std::unique_ptr<Tape> forward(Context& ctx, const Pass& pass, const Tensor& x,
                                         const Tensor* previous_query) const = 0;
-  // The tape may be overwritten. What this takes from the arena its caller gives back: deferred gradients of matrices
-  // may still need it.
+  // May overwrite the tape. The caller releases the arena memory used here, because deferred gradients of matrices may
+  // still need it.
   virtual void backward(Context& ctx, const Pass& pass, Tape& tape, const Gradients& gradients) const = 0;
 
-  // Expert parallelism: the same passes for the tokens of other ranks only, which need the experts that are here.
+  // Expert parallelism: takes part in the passes of other ranks, whose tokens need the experts of this rank.
   virtual std::unique_ptr<Tape> serve_forward(Context&, const Pass&) const { return nullptr; }
   virtual void serve_backward(Context&, Tape&) const {}
 
-  // Null for a block that has none.
+  // Returns null for a block without a router.
   virtual Router* router() { return nullptr; }
   virtual ExpertBank* experts() { return nullptr; }
 };
 
 struct FeedForwardKind {
-  const char* table;                          // of the recipe, where its settings are
-  bool (*chosen)(const ModelConfig& config);  // whether the layers of a model have it
+  const char* table;                          // recipe table that has its settings
+  bool (*chosen)(const ModelConfig& config);  // true if the layers of a model have this block
   std::unique_ptr<FeedForward> (*make)(const ModelConfig& config, int layer);
   void (*settings)(SettingList<ModelConfig>& list);
-  void (*check)(const ModelConfig& config);  // of every model that has blocks of this table
+  void (*check)(const ModelConfig& config);  // number of keys of every model that has blocks of this table
 };
 const std::vector<FeedForwardKind>& feed_forward_kinds();
-// Null if the layers of a model have none.
+// Returns null if the layers of a model have no feed-forward block.
 std::unique_ptr<FeedForward> make_feed_forward(const ModelConfig& config, int layer);
 
 }  // namespace some

@@ -1,5 +1,4 @@
-// The router: a query of each token, its nearest keys, and the gates of the experts that these belong to (spec 3.1 -
-// 3.4).
+// The router: computes a query per token, its nearest keys, and the gates of the selected experts (spec 3.1 - 3.4).
 #pragma once
 
 #include "core/setting.h"
@@ -14,16 +13,16 @@
 namespace some {
 
 struct RouterTape {
-  Tensor pre, act;  // mlp only
+  Tensor pre, act;  // only for router = "mlp"
   Tensor raw, query, norms;
   Tensor temperature;  // [1] master
   Routing routing;
 };
 
-// Another layer that reads what the router reads: y = x W^T. Its GEMM is computed together with the router's first.
+// Another layer with the router's input: y = x W^T. Its GEMM is fused with the router's first one.
 struct SecondReader {
   const Param& weight;
-  Tensor y;  // output, or in the backward pass its gradient
+  Tensor y;  // output; in the backward pass its gradient
 };
 
 class Router {
@@ -40,17 +39,17 @@ class Router {
   bool is_mlp() const { return config_->router == RouterKind::mlp; }
   const Tensor& log_temperature() const { return log_temperature_.value; }  // empty with temperature = "fixed"
 
-  // previous_query: of the layer below, null if there is none. second: only with an mlp router; may be null.
+  // previous_query: query of the layer below, null if there is none. second: only for router = "mlp"; may be null.
   void forward(Context& ctx, const Pass& pass, const Tensor& x, const Tensor* previous_query, SecondReader* second,
                RouterTape& tape) const;
-  // The backward pass in two steps. What begin_backward() returns is filled in by router_backward()
-  // (ops/router_backward.h), which can run concurrently with the experts' backward pass; backward() does it otherwise,
-  // and what remains. dx is ADDED to.
+  // Backward pass in two steps. The result of begin_backward() is completed by router_backward()
+  // (ops/router_backward.h), which can run concurrently with the experts' backward pass; otherwise backward() does this
+  // too. dx is ADDED to.
   RouterBackward begin_backward(Context& ctx, const Pass& pass, const RouterTape& tape, const Tensor* dquery,
                                 Tensor* dprevious_query) const;
   void backward(Context& ctx, RouterBackward& rest, const Tensor& x, const SecondReader* second, Tensor& dx) const;
 
-  KeyState keys;  // not trained by gradients: the key update moves them
+  KeyState keys;  // moved by the key update, not trained by gradients
 
  private:
   const ModelConfig* config_;
