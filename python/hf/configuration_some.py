@@ -1,7 +1,7 @@
 """The configuration of an exported SoME model: config.json.
 
-`recipe` holds every setting of the run, by table and name as in its config.toml; the mathematics reads recipe["model"] and
-recipe["some"] and nothing else. Works without transformers; with it, SomeConfig is an ordinary PretrainedConfig.
+`recipe` holds every setting of the run, by table and name as in its config.toml; the model reads only recipe["model"] and
+recipe["some"]. Works without transformers; with it, SomeConfig is an ordinary PretrainedConfig.
 """
 
 import json
@@ -12,7 +12,7 @@ try:
 except ImportError:
 
     class PretrainedConfig:
-        """As much of transformers' class as this file needs where that is not installed."""
+        """Minimal replacement of the base class, used without transformers."""
 
         def __init__(self, **settings):
             for name, value in settings.items():
@@ -24,7 +24,7 @@ except ImportError:
                 settings = json.load(file)
             kind = settings.pop("model_type", None)
             if kind != cls.model_type:
-                raise ValueError(f"{folder}/config.json: model_type is {kind!r}, wants {cls.model_type!r}")
+                raise ValueError(f"{folder}/config.json: model_type is {kind!r}, must be {cls.model_type!r}")
             return cls(**settings)
 
         def to_dict(self):
@@ -41,8 +41,8 @@ class SomeConfig(PretrainedConfig):
     keys_to_ignore_at_inference = ["past_key_values"]
 
     def __init__(self, recipe=None, vocab_size=0, library=None, key_steps=None, step=0, **settings):
-        """library: {"stored": whether the experts' matrices are among the weights, "hashes": one a layer, of the float32
-        numbers as drawn}; key_steps: how many updates each layer's keys have seen; step: of the checkpoint."""
+        """library: {"stored": True if the weights include the experts' matrices, "hashes": one per layer, of the generated
+        float32 numbers}; key_steps: number of key updates per layer; step: that of the checkpoint."""
         self.recipe = recipe or {"model": {}, "some": {}}
         self.vocab_size = vocab_size
         self.library = library or {"stored": True, "hashes": []}

@@ -1,7 +1,7 @@
-"""The random numbers of SoME, to the bit: the frozen expert library, and the control of hash routing.
+"""The random numbers of SoME, bit-identical to the program: frozen expert library and hash routing.
 
 A number is a pure function of (seed, name, n): Philox 4x32-10 with a 64-bit key. Everything here uses only operations that
-IEEE 754 rounds exactly, in a fixed order, so that the program (on CPUs and GPUs) and this file draw the same library.
+IEEE 754 rounds exactly, in a fixed order, so that the program (on CPUs and GPUs) and this file generate the same library.
 NumPy alone is needed.
 """
 
@@ -20,7 +20,7 @@ def mix64(x):
 
 
 def mix64_array(x):
-    """The same of an array of uint64; whole numbers wrap around."""
+    """The same for an array of uint64, with wrap-around."""
     x = x + U64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> U64(27))) * U64(0x94D049BB133111EB)
@@ -50,14 +50,14 @@ def philox(key, first, count):
 
 
 def bits32(key, first, count):
-    """Four numbers a block."""
+    """32-bit words of a stream, four per block."""
     block = first // 4
     words = philox(key, block, (first + count + 3) // 4 - block).reshape(-1)
     return words[first - 4 * block:][:count]
 
 
 def bits64(key, first, count):
-    """Two numbers a block."""
+    """64-bit words of a stream, two per block."""
     block = first // 2
     words = philox(key, block, (first + count + 1) // 2 - block)
     pairs = np.stack([words[:, 1] << U64(32) | words[:, 0], words[:, 3] << U64(32) | words[:, 2]], axis=-1)
@@ -70,7 +70,7 @@ def uniform(key, n):
 
 
 def below(key, n, bound):
-    """Number n of a stream, a whole one in [0, bound)."""
+    """Integer number n of a stream, in [0, bound)."""
     return (int(bits64(key, n, 1)[0]) >> 32) * bound >> 32
 
 
@@ -85,7 +85,7 @@ def symmetric(key, first, count):
 
 
 def two_sum(a, b):
-    """a + b as its rounded value and the rest, exactly."""
+    """Returns a + b exactly, as rounded value and remainder."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
@@ -99,21 +99,21 @@ def split(a):
 
 
 def two_product(a, b, a_halves=None, b_halves=None):
-    """a * b likewise; whoever multiplies by the same number often splits it once."""
+    """Returns a * b exactly, as rounded value and remainder. Factors used repeatedly can be passed already split."""
     (ah, al), (bh, bl) = a_halves or split(a), b_halves or split(b)
     p = a * b
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
 def add_odd(a, b):
-    """a + b, rounded to the odd one of the two neighbours where it is not exact."""
+    """Returns a + b, rounded to the odd one of its two neighbors if it is not exact."""
     s, rest = two_sum(a, b)
     even = (s.view(np.int64) & 1) == 0
     return np.where((rest != 0) & even, np.nextafter(s, np.copysign(np.inf, rest)), s)
 
 
 def add_product(product, c):
-    """c + product, rounded once, where the product is two numbers that are it exactly."""
+    """Returns c + product, rounded once; the product is an exact sum of two numbers."""
     high, low = product
     middle, rest = two_sum(c, low)
     first, second = two_sum(high, middle)
@@ -164,7 +164,7 @@ def exact_sincos_turn(t):
 
 
 def normal(key, first, count):
-    """Standard normal numbers, rounded to float32; two a block (Box and Muller)."""
+    """Standard normal numbers, rounded to float32; two per block (Box-Muller)."""
     block = first // 2
     words = philox(key, block, (first + count + 1) // 2 - block)
     u = (words[:, 0].astype(np.float64) + 0.5) * 2.0**-32
@@ -195,14 +195,14 @@ def draw_sparse(key, drop_key, first, rows, cols, experts):
 
 
 def chain(products, start):
-    """start + the products (their two parts) one after another along the next axis, each sum rounded once."""
+    """Adds the products (each in two parts) to start, one after another along the next axis, rounding each sum once."""
     for product in zip(*products):
         start = add_product(product, start)
     return start
 
 
 def orthonormal_panel(p):
-    """Gram-Schmidt inside of the panels p [experts, columns, tall], column by column."""
+    """Gram-Schmidt within the panels p [experts, columns, tall], column by column."""
     for j in range(p.shape[1]):
         own = p[:, j]
         square = chain(np.moveaxis(two_product(own, own), 2, 1), np.zeros(len(p)))
@@ -217,10 +217,10 @@ def orthonormal_panel(p):
 
 def orthonormal(a):
     """Matrices [experts, wide, tall] with their rows made orthonormal: block Gram-Schmidt, done twice. Every number is one
-    chain of fused multiply-adds, upwards from 0; what does not depend on one another is computed at once."""
+    chain of fused multiply-adds, upwards from 0; independent chains are computed at once."""
     experts, wide, tall = a.shape
-    rows = np.zeros((3, experts, wide, tall))  # what is finished, as it is and as its two halves
-    columns = np.zeros((3, experts, tall, wide))  # the same transposed: what is used together lies together
+    rows = np.zeros((3, experts, wide, tall))  # finished rows, and their two halves
+    columns = np.zeros((3, experts, tall, wide))  # the same transposed, for contiguous access
     for left in range(0, wide, 16):
         p = a[:, left:left + 16].copy()
         for _ in range(2):
@@ -263,7 +263,7 @@ def hadamard_signs(seed, layer, name, expert, d, f, transforms):
 
 
 def hadamard_hash(seed, layer, experts, d, f, transforms, has_w2):
-    """The hash of a layer of such experts is that of their specification."""
+    """Returns the hash of a layer of such experts: the hash of their specification."""
     return stream_key(seed, f"hadamard {transforms} layer {layer} experts {experts} d_model {d} d_ffn {f} "
                             f"w2 {1 if has_w2 else 0}")
 
@@ -275,7 +275,7 @@ STREAMS = {"w1": "down", "w2": "up"}  # the names that the matrices had first
 def draw_matrices(seed, init, layer, name, experts, rows, cols):
     """Matrix `name` ("w1" or "w2") of all experts of a layer: float32 [experts, rows, cols]."""
     if init not in METHODS:
-        raise ValueError(f'some.init = "{init}" is not drawn from a seed here; known are {", ".join(METHODS)}')
+        raise ValueError(f'some.init = "{init}" cannot be generated from a seed; must be one of {", ".join(METHODS)}')
     stream = f"experts.{layer}.{STREAMS[name]}"
     key, drop_key = stream_key(seed, stream), stream_key(seed, stream + ".drop")
     out = np.empty((experts, rows, cols), np.float32)
@@ -289,7 +289,7 @@ def draw_matrices(seed, init, layer, name, experts, rows, cols):
 
 
 def hash_matrices(name, matrices):
-    """A layer's hash is the sum (modulo 2^64) of those of its matrices."""
+    """Returns a layer's hash: the sum (modulo 2^64) over its matrices."""
     total = 0
     which = U64(0 if name == "w1" else 1)
     size = matrices[0].size

@@ -1,6 +1,6 @@
-"""SoME: a transformer whose feed-forward blocks are libraries of frozen experts with keys that organise themselves.
+"""SoME: a transformer whose feed-forward blocks are libraries of frozen experts with keys that organize themselves.
 
-The mathematics in plain PyTorch, every setting of a recipe that changes what a model computes. Works without transformers:
+The model in plain PyTorch, with every recipe setting that affects its computation. Works without transformers:
 
     model = modeling_some.load(FOLDER)
     logits = model(torch.tensor([[1, 2, 3]]))           # [batch, positions, vocabulary]
@@ -565,9 +565,9 @@ def load(folder):
             raise ValueError(f"{folder}: there is no tensor {name}")
     for name, tensor in tensors.items():
         if name not in wanted:
-            raise ValueError(f"{folder}: the tensor {name} belongs to no part of this model")
+            raise ValueError(f"{folder}: tensor {name} does not belong to this model")
         if tensor.shape != wanted[name].shape:
-            raise ValueError(f"{folder}: {name} has the shape {list(tensor.shape)}, wants {list(wanted[name].shape)}")
+            raise ValueError(f"{folder}: {name} has shape {list(tensor.shape)}, must be {list(wanted[name].shape)}")
     if any(tensor.dtype == torch.float64 for tensor in tensors.values()):
         model.double()
     model.load_state_dict(tensors)

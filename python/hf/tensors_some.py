@@ -14,7 +14,7 @@ def read_safetensors(path):
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > os.path.getsize(path) - 8:
-            raise ValueError(f"{path} is not a sound safetensors file: its header would be {size} bytes long")
+            raise ValueError(f"{path} is not a valid safetensors file: its header would be {size} bytes long")
         header = json.loads(file.read(size))
     data = np.memmap(path, np.uint8, "c", offset=8 + size) if os.path.getsize(path) > 8 + size else np.empty(0, np.uint8)
     tensors = {}
@@ -22,7 +22,7 @@ def read_safetensors(path):
         if name == "__metadata__":
             continue
         if about["dtype"] not in TYPES:
-            raise ValueError(f"{path}: {name} has the element type {about['dtype']}; known are {', '.join(TYPES)}")
+            raise ValueError(f"{path}: {name} has element type {about['dtype']}; must be one of {', '.join(TYPES)}")
         begin, end = about["data_offsets"]
         tensor = torch.from_numpy(data[begin:end].view(TYPES[about["dtype"]]).reshape(about["shape"]))
         tensors[name] = tensor.view(torch.bfloat16) if about["dtype"] == "BF16" else tensor

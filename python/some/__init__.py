@@ -1,4 +1,4 @@
-"""SoME from Python: open runs, ask them, train.
+"""SoME from Python: open runs, generate, analyze, train.
 
     import some
     run = some.open("runs/tiny")
@@ -6,10 +6,10 @@
     run.logits(run.encode("Once upon"))     # NumPy
     some.train("tiny", "runs/mine", {"some": {"top_k": 4}}, on_step=print)
 
-Errors are some.Error, those that the caller can set right some.InputError (a ValueError); both say what the program would say,
-and have its code and values (docs/errors.md): error.code == "file-not-found", error.values == ["mine.txt", ...].
-Long calls give the interpreter's lock back, and Ctrl-C stops them: training finishes its step and saves first. Messages of the
-library go to logging.getLogger("some").
+Errors are some.Error; those that the caller can correct are some.InputError (a ValueError). Both have the message of the
+command line, and its code and values (docs/errors.md): error.code == "file-not-found", error.values == ["mine.txt", ...].
+Long calls release the GIL, and Ctrl-C stops them: training finishes its step and saves first. Messages of the library go to
+logging.getLogger("some").
 """
 
 import os as _os
@@ -29,7 +29,7 @@ def _input_error(code, message, *values):
 
 
 def find_recipe(name):
-    """The file that a recipe's name ("tiny") or path stands for: here, in ./recipes, or of those that come with the package."""
+    """Returns the file of a recipe given by path or name ("tiny"), searched here, in ./recipes and in the package."""
     name = _os.fspath(name)
     for path in (name, name + ".toml"):
         if _os.path.isfile(path):
@@ -39,11 +39,11 @@ def find_recipe(name):
         for folder in ("recipes", _RECIPES):
             if _os.path.isfile(_os.path.join(folder, file)):
                 return _os.path.join(folder, file)
-    raise _input_error("recipe-not-found", f"there is no recipe {name} here, in ./recipes or in {_RECIPES}", name)
+    raise _input_error("recipe-not-found", f"recipe {name} not found here, in ./recipes or in {_RECIPES}; pass the path of a TOML file", name)
 
 
 def _base_and_settings(recipe, settings):
-    """A recipe is a name, a path, or a dict of tables; settings (a dict of tables) come on top of it."""
+    """Splits a recipe (a name, a path, or a dict of tables) with settings (a dict of tables) that override it."""
     if isinstance(recipe, dict):
         merged = {name: dict(value) if isinstance(value, dict) else value for name, value in recipe.items()}
         for name, value in (settings or {}).items():
@@ -56,28 +56,28 @@ def _base_and_settings(recipe, settings):
 
 
 def recipe(recipe="default", settings=None):
-    """A resolved recipe as a dict: every setting by table and name. Change it and hand it to train or Trainer."""
+    """Returns a resolved recipe as a dict: every setting by table and name. Change it and pass it to train or Trainer."""
     base, tables = _base_and_settings(recipe, settings)
     return _recipe(tables, base)
 
 
 class Trainer:
-    """A run in training, which holds its folder for itself until it is closed (also by `with`).
+    """A run in training. It locks its folder until it is closed (also by `with`).
 
-    run() does everything that the recipe says. A caller with a mind of its own takes its parts: step() as often as wanted,
-    evaluate() and save() when wanted, or run_scheduled() after each step for what the recipe wants then. However they are
-    called, a run that is stopped and resumed computes what one without a stop computes, to the bit.
+    run() executes the whole recipe. For a custom loop call step(), evaluate() and save(), or run_scheduled() after each step
+    for everything that the recipe schedules then. In either case, a run that is stopped and resumed is bit-identical to an
+    uninterrupted one.
 
-    recipe: a name, a path or a dict of tables; settings: a dict of tables on top of it. from_run: begin with the weights and
-    keys of another run (recipe None: with its settings, too). on_step and on_evaluation are called with dicts; what they
-    raise stops the run, which saves first."""
+    recipe: a name, a path or a dict of tables; settings: a dict of tables that override it. from_run: initialize from the
+    weights and keys of another run (recipe None: with its settings too). on_step and on_evaluation are called with dicts; an
+    exception in them stops the run, which saves first."""
 
     def __init__(self, recipe, out, settings=None, from_run=None, checkpoint="latest", on_step=None, on_evaluation=None):
         if recipe is None and from_run is None:
-            raise _input_error("argument-missing", "a trainer needs a recipe, or a run to begin from (from_run)", "recipe")
+            raise _input_error("argument-missing", "no recipe; pass a recipe, or a run to start from (from_run)", "recipe")
         base, tables = _base_and_settings(recipe, settings)
         if isinstance(recipe, dict) and from_run is not None:
-            raise _input_error("option-conflict", "with from_run, give changes as settings and None or a recipe's name as the recipe",
+            raise _input_error("option-conflict", "from_run cannot be combined with a dict as recipe; pass changes as settings, and None or a name as recipe",
                                "from_run")
         self.folder = _os.fspath(out)
         source = None if from_run is None else _os.fspath(from_run)
@@ -85,29 +85,29 @@ class Trainer:
 
     @classmethod
     def resume(cls, folder, settings=None, from_step=None, on_step=None, on_evaluation=None):
-        """Goes on from the last checkpoint (or from_step). settings, "train.epochs=4" each, may make the run longer."""
+        """Resumes from the last checkpoint (or from_step). settings, each such as "train.epochs=4", may extend the run."""
         trainer = cls.__new__(cls)
         trainer.folder = _os.fspath(folder)
         trainer._native = _Trainer(trainer.folder, list(settings or []), from_step, on_step, on_evaluation)
         return trainer
 
-    finished = property(lambda self: self._native.finished, doc="Whether the run came to its end.")
-    steps = property(lambda self: self._native.steps, doc="Steps made so far.")
-    total_steps = property(lambda self: self._native.total_steps, doc="Steps that the recipe gives.")
-    loss = property(lambda self: self._native.loss, doc="Of the last step.")
-    gradient_norm = property(lambda self: self._native.gradient_norm, doc="Of the last step.")
-    recipe = property(lambda self: self._native.recipe, doc="Every setting, by table and name.")
+    finished = property(lambda self: self._native.finished, doc="True if the run is finished.")
+    steps = property(lambda self: self._native.steps, doc="Number of completed steps.")
+    total_steps = property(lambda self: self._native.total_steps, doc="Number of steps of the whole run.")
+    loss = property(lambda self: self._native.loss, doc="Loss of the last step.")
+    gradient_norm = property(lambda self: self._native.gradient_norm, doc="Gradient norm of the last step.")
+    recipe = property(lambda self: self._native.recipe, doc="All settings, by table and name.")
 
     def step(self, count=1):
-        """Makes steps, no more than the recipe gives; returns the loss of the last one."""
+        """Trains `count` steps, or fewer at the end of the run; returns the loss of the last one."""
         return self._native.step(count)
 
     def run_scheduled(self):
-        """What the recipe wants after the step just made: an evaluation, the end of an epoch, a checkpoint."""
+        """Executes what the recipe schedules after the last step: an evaluation, the end of an epoch, a checkpoint."""
         self._native.run_scheduled()
 
     def evaluate(self):
-        """On the validation text, and into metrics.jsonl."""
+        """Evaluates on the validation text and writes the result to metrics.jsonl."""
         return self._native.evaluate()
 
     def save(self):
@@ -115,15 +115,15 @@ class Trainer:
         self._native.save()
 
     def run(self):
-        """To the end. Ctrl-C finishes the step, saves and raises KeyboardInterrupt; resume goes on from there."""
+        """Trains to the end. Ctrl-C finishes the step, saves and raises KeyboardInterrupt; resume() continues from there."""
         return self._native.run()
 
     def keys(self, layer):
-        """The keys of a layer as they are now: a NumPy array [experts, query size]."""
+        """Returns the current keys of a layer as a NumPy array [experts, query size]."""
         return self._native.keys(layer)
 
     def close(self):
-        """Lets go of the run folder. What was not saved is lost."""
+        """Releases the run folder. Unsaved progress is lost."""
         self._native.close()
 
     def __enter__(self):
@@ -134,13 +134,13 @@ class Trainer:
 
 
 def train(recipe, out, settings=None, from_run=None, on_step=None, on_evaluation=None):
-    """Trains a run from its beginning to its end: {steps, finished, stopped_early, loss, ...}."""
+    """Trains a run from start to end and returns {steps, finished, stopped_early, loss, ...}."""
     with Trainer(recipe, out, settings, from_run, on_step=on_step, on_evaluation=on_evaluation) as trainer:
         return trainer.run()
 
 
 class Lab:
-    """Series of runs, done one after another as they are iterated over; what is finished is skipped.
+    """Series of runs, trained one after another during iteration; finished runs are skipped.
 
         for done in some.Lab(["series-a"], scale=0.02, builtin=True):
             print(done["name"], done.get("loss"))

@@ -113,10 +113,9 @@ Movement movement_of(const Tensor& begin, const Tensor& now, int layer, std::uin
 void check_experts(const OpenedRun& run) {
   const ModelConfig& config = run.recipe.model;
   if (config.routing != RoutingKind::keys)
-    bad_input(Code::model_unsuitable, "{} does not choose its experts by keys: none can be knocked out",
-              run.paths.folder);
+    bad_input(Code::model_unsuitable, "{} does not choose experts by keys, so none can be disabled", run.paths.folder);
   if (config.top_k >= config.experts)
-    bad_input(Code::model_unsuitable, "{}: every token takes all {} experts: none can be knocked out", run.paths.folder,
+    bad_input(Code::model_unsuitable, "{}: every token uses all {} experts, so none can be disabled", run.paths.folder,
               config.experts);
 }
 
@@ -234,8 +233,7 @@ AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
   collect.eos_id = run.tokenizer.eos_id();
   collect.long_documents = run.recipe.data.long_documents;
   const Choices whole = collect_assignments(*run.model, text.data, collect);
-  if (whole.positions() == 0)
-    bad_input(Code::data_nothing_to_predict, "{} predicts no token: there is nothing to measure", text.source);
+  if (whole.positions() == 0) bad_input(Code::data_nothing_to_predict, "{} has no token to predict", text.source);
   const auto positions = static_cast<double>(whole.positions());
   const std::vector<std::size_t> classes = predicted_classes(whole, run, text.data);
 

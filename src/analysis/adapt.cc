@@ -68,7 +68,7 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
   }
   if (!known)
     bad_input(Code::data_nothing_to_predict,
-              "{} has no token in the vocabulary of the run; use text of the kind it was trained on", options.data);
+              "{} has no token in the vocabulary of the run; use text similar to its training text", options.data);
   if (data.documents() > 1) {
     const std::int64_t held = std::max<std::int64_t>(1, data.documents() / 5);
     for (std::int64_t i = 0; i < data.documents(); ++i)
@@ -84,10 +84,9 @@ NewText read_new_text(const OpenedRun& run, const AdaptOptions& options) {
     split_document(ids.subspan(at), bytes.subspan(at), seq_len, text.held_out);
   }
   if (text.stream.empty() || text.held_out.empty()) {
-    bad_input(
-        Code::text_too_short,
-        "{} is too short: it needs two stories of at least two tokens, or one of ten, so that a part can be held out",
-        options.data);
+    bad_input(Code::text_too_short,
+              "{} is too short: two documents of at least two tokens, or one of ten, are required to hold a part out",
+              options.data);
   }
   return text;
 }
@@ -238,7 +237,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
     bad_input(Code::option_invalid, "{} {}: must be 0 (batches as in training) or a number of tokens", "--window",
               options.window);
   if (options.frozen && !options.rules.empty())
-    bad_input(Code::option_conflict, "{} and --rules contradict each other: frozen keys follow no rule", "--frozen");
+    bad_input(Code::option_conflict, "{} cannot be combined with --rules: frozen keys follow no rule", "--frozen");
   if (options.frozen && !options.out.empty())
     bad_input(Code::option_conflict, "{} with --frozen would only copy the run: frozen keys do not change", "--out");
   const KeySettings settings = choose_rules(run.recipe.model.keys, options.rules);

@@ -370,12 +370,12 @@ const char* name_of(AdaptMethodKind kind) {
 const char* what_learns(AdaptMethodKind kind) {
   switch (kind) {
     case AdaptMethodKind::frozen: return "nothing";
-    case AdaptMethodKind::keys: return "the addresses of frozen experts, by the published rules";
+    case AdaptMethodKind::keys: return "keys of frozen experts, by the published rules";
     case AdaptMethodKind::plain_cache: return "slots with a key and a token, the oldest evicted first (control)";
     case AdaptMethodKind::counter: return "Kneser-Ney counts after 0 to 5 tokens, without the model (baseline)";
     case AdaptMethodKind::memory: return "slots with a key and a token, inserted during use";
-    case AdaptMethodKind::memory_with_contexts: return "these slots, and counts after 0 to 5 tokens";
-    case AdaptMethodKind::output_bias: return "one number a token on the output, by the delta rule";
+    case AdaptMethodKind::memory_with_contexts: return "slots, and counts after 0 to 5 tokens";
+    case AdaptMethodKind::output_bias: return "one bias per token on the output, by the delta rule";
     case AdaptMethodKind::gradients: return "every parameter, by AdamW after each window (dynamic evaluation)";
   }
   return "";

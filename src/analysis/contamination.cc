@@ -177,7 +177,7 @@ DocumentOverlap warn_about_overlap(const OpenedRun& run, const Memory& memory, c
   if (out.known > 0)
     run.ctx->log.warning(
         Code::text_overlap,
-        "{} of {} documents of {} are in text that the memory has read, so the loss with memory is too low there",
+        "{} of {} documents of {} overlap with text that the memory has read, so the loss with memory is too low",
         out.known, out.of, text);
   return out;
 }

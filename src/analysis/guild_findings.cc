@@ -35,7 +35,7 @@ std::string information_line(const GuildReport& report, const char* what, LabelT
     if ((layer.*test).information.p <= significant) beyond.push_back(layer.layer);
     entropy = std::max(entropy, (layer.*test).expert_entropy);
   }
-  return fmt::format("{} tells {} of {:.2f} bits of the choice of expert ({} by chance): beyond chance in {}", what,
+  return fmt::format("{} gives {} of {:.2f} bits about the expert ({} by chance): beyond chance in {}", what,
                      range_text(report.layers, test, &ChanceTest::value), entropy,
                      range_text(report.layers, test, &ChanceTest::mean), layers_text(beyond, report.layers.size()));
 }
@@ -88,8 +88,8 @@ std::vector<std::string> guild_findings(const GuildReport& report) {
   return {
       information_line(report, "the token", &GuildLayer::token),
       information_line(report, "the next token", &GuildLayer::next_token),
-      "guilds (an expert or set that is mostly for one word class): " + (guilds.empty() ? "none" : guilds),
-      fmt::format("leaning to a word class, beyond chance: {} ({} tests; by chance about {:.0f} would pass)",
+      "guilds (experts or sets used mostly for one word class): " + (guilds.empty() ? "none" : guilds),
+      fmt::format("preference for a word class beyond chance: {} ({} tests; about {:.0f} expected by chance)",
                   leaning.empty() ? "none" : leaning, tests, std::ceil(significant * static_cast<double>(tests))),
   };
 }

@@ -74,26 +74,26 @@ bool is_guild(const Affinity& by_position, const Affinity& by_type) {
 }
 
 std::string noun_verdict(const Affinity& by_position, const Affinity& by_type, const std::string& name, int shuffles) {
-  if (by_position.unit < 0) return "no expert fires often enough to be judged";
+  if (by_position.unit < 0) return "no expert fires often enough for a test";
   const auto numbers = [&](const Affinity& a) {
     return fmt::format("{:.0f} % nouns against {:.0f} % of all tokens ({:.1f} times)", 100 * a.share, 100 * a.base,
                        a.lift());
   };
   if (by_position.p > 0.05)
-    return fmt::format("no {} fires for more nouns than chance allows (at most {}, {})", name, numbers(by_position),
+    return fmt::format("no {} fires for nouns beyond chance (at most {}, {})", name, numbers(by_position),
                        chance_words(by_position.p, shuffles));
   if (by_type.p > 0.05) {
     return fmt::format(
-        "no guild. The {} most given to nouns has {}, but so large a share comes about as well when word classes are "
-        "dealt out among tokens at random ({}): it stands for some tokens, not for nouns",
+        "no guild: the {} with the highest noun share has {}, but shuffling word classes among tokens gives as much "
+        "({}), so it prefers certain tokens, not nouns",
         name, numbers(by_type), chance_words(by_type.p, shuffles));
   }
   if (by_type.share < 0.5)
-    return fmt::format("the {} most given to nouns leans to them beyond chance, but mostly fires for others: {}, {}",
-                       name, numbers(by_type), chance_words(by_type.p, shuffles));
-  return fmt::format(
-      "there is a noun {}: {}, {} also against word classes dealt out at random; it fires at {:.0f} % of all nouns",
-      name, numbers(by_type), chance_words(by_type.p, shuffles), 100 * by_type.recall);
+    return fmt::format(
+        "the {} with the highest noun share prefers nouns beyond chance, but mostly fires for other words: {}, {}",
+        name, numbers(by_type), chance_words(by_type.p, shuffles));
+  return fmt::format("noun {} found: {}, {} also with shuffled word classes; it fires at {:.0f} % of all nouns", name,
+                     numbers(by_type), chance_words(by_type.p, shuffles), 100 * by_type.recall);
 }
 
 // Returns the expert with the highest affinity to a class; none if no unit fired often enough.
@@ -178,10 +178,10 @@ GuildLayer Study::layer_report(int layer) const {
   out.noun_set = is_guild(set, out.word_class_by_type.set_affinity[noun]);
   const ChanceTest &info = out.token.information, &next = out.next_token.information;
   out.summary = fmt::format(
-      "Knowing the token tells {:.2f} of the {:.2f} bits of the choice of expert ({:.2f} by chance, {}): {}. The next "
-      "token tells {:.2f} ({:.2f} by chance). Nouns: {}.",
+      "The token gives {:.2f} of {:.2f} bits about the expert ({:.2f} by chance, {}): {}. The next token gives {:.2f} "
+      "({:.2f} by chance). Nouns: {}.",
       info.value, out.token.expert_entropy, info.mean, chance_words(info.p, options.shuffles),
-      info.p <= 0.05 ? "experts specialise in tokens" : "no sign that experts specialise in tokens", next.value,
+      info.p <= 0.05 ? "experts specialize in tokens" : "no evidence that experts specialize in tokens", next.value,
       next.mean,
       noun_verdict(expert, by_type, by_type.unit >= 0 ? fmt::format("expert ({})", by_type.unit) : "expert",
                    options.shuffles));

@@ -63,8 +63,8 @@ std::vector<std::optional<std::int64_t>> experts_used_last_epoch(const OpenedRun
 std::string usage_name(Usage usage) {
   switch (usage) {
     case Usage::ema: return "assignments per step (moving average)";
-    case Usage::cumulative: return "choices since the start";
-    case Usage::flux: return "load over fair load (running mean)";
+    case Usage::cumulative: return "assignments since the start";
+    case Usage::flux: return "load relative to uniform load (moving average)";
   }
   return "";
 }
@@ -119,7 +119,7 @@ InspectedLayer inspect_layer(const OpenedRun& run, const Layer& layer, const Lay
     one.measures.mass = measures.validation->mass;
     one.usage = measures.validation->choices.counts;
     one.mass = measures.validation->choices.mass;
-    one.usage_name = "choices over the stories read";
+    one.usage_name = "assignments in the evaluated documents";
   } else {
     one.usage = read_vector(layer.keys.usage);
     one.mass = read_vector(layer.keys.mass);

@@ -44,8 +44,7 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryO
     bad_input(
         Code::memory_settings,
         "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
-        "inherit {}, parts {}, look {}, window {}, contexts {}, context entries {}, {}); leave them out, or name "
-        "another "
+        "inherit {}, parts {}, look {}, window {}, contexts {}, context entries {}, {}); omit them, or use another "
         "file",
         path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
         memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
@@ -56,7 +55,7 @@ void refuse_changes(const Memory& memory, const std::string& path, const MemoryO
 void require_writable(const std::string& memory) {
   const std::string folder = std::filesystem::canonical(memory).parent_path().string();
   if (const std::string why_not = unwritable_reason(folder); !why_not.empty())
-    failed(Code::memory_not_kept, "what is read into {} could not be kept: {}", memory, why_not);
+    failed(Code::memory_not_kept, "{}: reading cannot be saved: {}", memory, why_not);
 }
 
 // Returns the index of the text to be read among those the memory knows; a new text is added. The file may be at

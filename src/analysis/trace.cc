@@ -78,12 +78,11 @@ Trace trace_tokens(OpenedRun& run, const std::vector<TokenId>& ids, const std::v
   require_experts(run, "trace");
   const TokenId unknown = run.tokenizer.unk_id();
   if (std::all_of(ids.begin(), ids.end(), [&](TokenId id) { return id == unknown; })) {
-    bad_input(
-        Code::prompt_empty,
-        "the text has no token in the vocabulary of the run; use at least one word of the kind it was trained on");
+    bad_input(Code::prompt_empty,
+              "the text has no token in the vocabulary of the run; use at least one word similar to its training text");
   }
   if (static_cast<std::int64_t>(ids.size()) > run.recipe.model.seq_len) {
-    bad_input(Code::text_too_long, "the text has {} tokens, but the model reads at most model.seq_len = {}: shorten it",
+    bad_input(Code::text_too_long, "the text has {} tokens, but the model reads at most model.seq_len = {}; shorten it",
               ids.size(), run.recipe.model.seq_len);
   }
   for (const int layer : layers) require_layer(run.recipe.model, layer);

@@ -49,9 +49,10 @@ void refuse_links(const std::string& folder) {
   std::error_code error;
   for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
     if (entry.is_symlink())
-      bad_input(Code::link_broken, "the run holds a link ({}): it is not followed", entry.path().filename().string());
+      bad_input(Code::link_broken, "the run contains a symbolic link ({}), which is not followed",
+                entry.path().filename().string());
   }
-  if (error) bad_input(Code::folder_unreadable, "the run cannot be looked through");
+  if (error) bad_input(Code::folder_unreadable, "the run folder cannot be listed");
 }
 
 // Applies the request's routing changes to the model, and restores its configuration on destruction.
@@ -68,10 +69,9 @@ class Changed {
       if (asked.off->layer >= config.layers || asked.off->expert >= config.experts)
         bad_input(Code::expert_out_of_range, "expert {} not found in layer {}", asked.off->expert, asked.off->layer);
       if (config.routing != RoutingKind::keys)
-        bad_input(Code::model_unsuitable,
-                  "this model does not choose by its keys: none of its experts can be switched off");
+        bad_input(Code::model_unsuitable, "this model does not choose experts by keys, so none can be disabled");
       if (k >= config.experts)
-        bad_input(Code::model_unsuitable, "every token uses all {} experts: none can be switched off", config.experts);
+        bad_input(Code::model_unsuitable, "every token uses all {} experts, so none can be disabled", config.experts);
     }
     if (k != config.top_k) {
       ModelConfig other = config;
@@ -119,7 +119,7 @@ Asked parse_generate_request(const std::string& body) {
   asked.run = all.need<std::string>("run");
   asked.prompt = all.need<std::string>("prompt");
   if (asked.prompt.size() > longest_prompt)
-    bad_input(Code::text_too_long, "question: prompt: must be at most {} bytes", longest_prompt);
+    bad_input(Code::text_too_long, "prompt: must be at most {} bytes", longest_prompt);
   asked.how.temperature = all.get<double>("temperature", 0.8, 0.0, 10.0);
   asked.how.top_k = all.get<int>("top_k", 0, 0, 1000000);
   asked.how.top_p = all.get<double>("top_p", 1.0, 1e-6, 1.0);
@@ -161,7 +161,7 @@ Memory* GenerationService::memory_of(Opened& opened, const RunLog& run) {
   const std::string file = run.memory();
   if (file.empty()) bad_input(Code::memory_missing, "this run has no memory; 'some read' creates one");
   struct stat now {};
-  if (::lstat(file.c_str(), &now) != 0) bad_input(Code::memory_missing, "the memory of this run is gone");
+  if (::lstat(file.c_str(), &now) != 0) bad_input(Code::memory_missing, "the memory of this run was removed");
   const std::int64_t time = now.st_mtim.tv_sec * 1000000000 + now.st_mtim.tv_nsec;
   if (!opened.memory || opened.memory_file != file || opened.memory_time != time)
     opened.memory.emplace(open_memory(opened.run, file));
@@ -203,7 +203,7 @@ void GenerationService::queue(const std::shared_ptr<Stream>& stream, std::functi
     stream->finish();
   });
   if (!taken) {
-    const Error busy(Fault::input, Code::board_busy, "too many questions wait already: try again soon");
+    const Error busy(Fault::input, Code::board_busy, "too many prompts are waiting; try again soon");
     send(*stream, {{"kind", "error"}, {"error", json_of(busy)}});
   }
 }

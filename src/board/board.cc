@@ -33,7 +33,7 @@ constexpr auto pulse = std::chrono::seconds(10);
 std::string random_token() {
   std::array<unsigned char, 16> bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    failed(Code::system_failed, "cannot draw a token: {}", last_reason());
+    failed(Code::system_failed, "cannot generate an access token: {}", last_reason());
   std::string out;
   for (const unsigned char byte : bytes) out += fmt::format("{:02x}", byte);
   return out;
@@ -193,7 +193,7 @@ class Board::BoardImpl {
     const auto run = watch_->find(asked.run);
     if (!run) return answer.respond(refusal(Code::run_not_found, "run not found", 404));
     if (asking_->waiting() >= max_questions)
-      return answer.respond(refusal(Code::board_busy, "too many questions wait already: try again soon", 503));
+      return answer.respond(refusal(Code::board_busy, "too many prompts are waiting; try again soon", 503));
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
   }
 

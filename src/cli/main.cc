@@ -75,7 +75,7 @@ void reject_ranks(const Command& command) {
   const RankEnvironment started = rank_environment();
   if (!started.problem.empty()) bad_input(Code::rank_environment, "{}", started.problem);  // before any work is done
   if (started.size == 1 || command.works_on_ranks()) return;
-  bad_input(Code::ranks_unsupported, "'some {}' works in one process, and {} were started: leave mpirun or srun out",
+  bad_input(Code::ranks_unsupported, "'some {}' runs in one process, but {} were started; omit mpirun or srun",
             command.path(), started.size);
 }
 
@@ -92,7 +92,7 @@ void reject_ranks(const Command& command) {
   try {
     if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::bad_alloc&) {
-    end_saying(Code::out_of_memory, "out of memory; 'some info RECIPE' shows how much a run needs");
+    end_saying(Code::out_of_memory, "out of memory; 'some info RECIPE' shows the memory that a run requires");
   } catch (const Error& error) {
     end_saying(error.code(), error.what());
   } catch (const std::exception& error) {
@@ -129,16 +129,16 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     return fail(error);
   } catch (const std::bad_alloc&) {
-    return fail({Fault::failure, Code::out_of_memory, "out of memory; 'some info RECIPE' shows how much a run needs"});
+    return fail({Fault::failure, Code::out_of_memory,
+                 "out of memory; 'some info RECIPE' shows the memory that a run requires"});
   } catch (const std::length_error&) {
-    return fail({Fault::failure, Code::out_of_memory, "out of memory: the allocation is larger than any machine has"});
+    return fail({Fault::failure, Code::out_of_memory, "out of memory: an allocation exceeds the address space"});
   } catch (const std::filesystem::filesystem_error& error) {
     return file_fault(error);
   } catch (const std::system_error& error) {  // a thread could not be started
     return fail({Fault::failure, Code::system_failed, reason_of(error.code().value())});
   } catch (const std::exception& error) {
-    return fail(make_error(Fault::failure, Code::internal, "a fault of this program, not of what it was given: {}",
-                           error.what()));
+    return fail(make_error(Fault::failure, Code::internal, "internal error: {}; please report it", error.what()));
   }
   if (!output_written()) return 1;
   leave_ranks();

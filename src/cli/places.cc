@@ -68,9 +68,9 @@ std::string find_recipe(const std::string& name) {
   const std::string stem = fs::path(file).stem().string();
   const std::string meant = misspelled_name(stem, recipe_names());
   const std::string looked = bare && !folders.empty() ? fmt::format(" here or in {}", fmt::join(folders, ", ")) : "";
-  bad_input(Code::recipe_not_found, "recipe {} not found{}; {}", name, looked,
-            meant.empty() ? "'some lab list' shows those that come with the program"
-                          : fmt::format("did you mean {}?", meant));
+  bad_input(
+      Code::recipe_not_found, "recipe {} not found{}; {}", name, looked,
+      meant.empty() ? "'some lab list' lists the recipes of the program" : fmt::format("did you mean {}?", meant));
 }
 
 std::string find_run_folder(const std::string& name) {

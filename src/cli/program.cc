@@ -31,7 +31,7 @@ Command* find_command(Command& app, const std::vector<std::string>& words) {
       for (const Command* one : visible_commands(*at)) names.push_back(one->name());
       const std::string meant = misspelled_name(word, names), path = at->path();
       bad_input(Code::command_unknown, "unknown command '{}{}{}'; {}", path, path.empty() ? "" : " ", word,
-                meant.empty() ? fmt::format("there are: {}", fmt::join(names, ", "))
+                meant.empty() ? fmt::format("commands: {}", fmt::join(names, ", "))
                               : fmt::format("did you mean '{}{}{}'?", path, path.empty() ? "" : " ", meant));
     }
     at = *found;

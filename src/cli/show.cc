@@ -103,9 +103,9 @@ void add_sampling_flags(Command& command, GenerateOptions& options) {
       ->capture_default_str();
   command
       .add_option("--frequency-penalty", options.frequency_penalty,
-                  "the same, times the number of its occurrences (0 = off)")
+                  "the same, times the number of occurrences (0 = off)")
       ->capture_default_str();
-  command.add_option("--stop", options.stop_strings, "the text ends before this string; repeatable")
+  command.add_option("--stop", options.stop_strings, "stop string, at which the text ends; repeatable")
       ->allow_extra_args(false);
   command.add_option("--seed", options.seed, "sampling seed")->capture_default_str();
   command.add_option("-n,--max-tokens", options.max_tokens, "maximum number of new tokens")->capture_default_str();

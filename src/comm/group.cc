@@ -49,7 +49,7 @@ class SubgroupLink : public Link {
       : whole_(whole), ranks_(std::move(ranks)) {
     const auto own = std::find(ranks_.begin(), ranks_.end(), rank);
     if (own == ranks_.end())
-      failed(Code::index_out_of_range, "rank {} is none of those it would make a group with", rank);
+      failed(Code::index_out_of_range, "rank {} is not among the ranks of the group to be created", rank);
     rank_ = static_cast<int>(own - ranks_.begin());
   }
   int rank() const override { return rank_; }

@@ -38,7 +38,7 @@ double watchdog_timeout_from_environment() {
   if (text == nullptr || *text == 0) return 40;
   const std::optional<int> value = environment_number(name);
   if (!value || *value < 1)
-    bad_input(Code::rank_environment, "{} is '{}' in the environment; it may be an integer >= 1, in seconds", name,
+    bad_input(Code::rank_environment, "environment variable {} = '{}': must be an integer >= 1, in seconds", name,
               text);
   return *value;
 }
@@ -70,11 +70,11 @@ OpenLink find_mpi() {
   // RTLD_GLOBAL: MPI loads plugins, which look up its symbols.
   if (void* const library = open_library("libsome_mpi.so", RTLD_NOW | RTLD_GLOBAL, problem)) {
     if (const auto open = library_function<OpenLink>(library, open_link_symbol)) return open;
-    problem = "libsome_mpi.so is not of this program";
+    problem = "libsome_mpi.so belongs to another version of this program";
   }
   if (!problem.empty())
     failed(Code::ranks_unsupported,
-           "several ranks were started, and MPI cannot be used here: {}; install it (Debian: openmpi-bin)", problem);
+           "several ranks were started, but MPI cannot be used: {}; install it (Debian: openmpi-bin)", problem);
   failed(Code::ranks_unsupported,
          "several ranks were started, but this program was built without MPI, or its library libsome_mpi.so is not "
          "installed (Debian: package some-mpi; to build it, libopenmpi-dev and openmpi-bin); install it, or start one "
@@ -96,7 +96,8 @@ NcclLibrary find_nccl(std::string& problem) {
   }
   const NcclLibrary out{library_function<MakeGpuId>(library, make_gpu_id_symbol),
                         library_function<OpenGpuLink>(library, open_gpu_link_symbol)};
-  if (out.make_id == nullptr || out.open == nullptr) problem = "libsome_nccl.so is not of this program";
+  if (out.make_id == nullptr || out.open == nullptr)
+    problem = "libsome_nccl.so belongs to another version of this program";
   return out;
 }
 
@@ -143,8 +144,8 @@ void run_watchdog(const Group& group, double patience, const std::function<void(
         silence > patience) {
       if (on_failure)
         on_failure(
-            fmt::format("{} has made no progress for {:.0f} seconds, though its process is alive; all ranks stop, and "
-                        "the last checkpoint is unchanged",
+            fmt::format("{} made no progress for {:.0f} seconds although its process is alive; all ranks stop, and the "
+                        "last checkpoint is unchanged",
                         group.name(), silence));
       group.abort_all(1);
     }
@@ -194,8 +195,7 @@ GpuTransport requested_transport() {
   if (text == nullptr || *text == 0) return GpuTransport::best;
   if (std::string_view(text) == "host") return GpuTransport::host;
   if (std::string_view(text) == "nccl") return GpuTransport::nccl;
-  bad_input(Code::rank_environment, "{} is '{}' in the environment; it may be host or nccl", "SOME_RANKS_THROUGH",
-            text);
+  bad_input(Code::rank_environment, "environment variable {} = '{}': must be host or nccl", "SOME_RANKS_THROUGH", text);
 }
 
 }  // namespace
@@ -212,13 +212,13 @@ void Group::link_gpus(const Device& device, const Log& log) const {
   if (!gpu || way == GpuTransport::host) return;
   const auto give_up = [&](const std::string& reason) {
     if (way == GpuTransport::nccl) failed(Code::ranks_unsupported, "{}=nccl: {}", "SOME_RANKS_THROUGH", reason);
-    if (root()) log.info("{}: numbers go from GPU to GPU through the host's memory", reason);
+    if (root()) log.info("{}: GPU tensors are sent through host memory", reason);
   };
   const std::vector<std::string> gpus = all_gather(cuda::identity(device));
   for (std::size_t r = 1; r < gpus.size(); ++r) {
     const auto first = std::find(gpus.begin(), gpus.end(), gpus[r]);
     if (static_cast<std::size_t>(first - gpus.begin()) < r)
-      return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not do", first - gpus.begin(), r));
+      return give_up(fmt::format("ranks {} and {} share a GPU, which NCCL does not support", first - gpus.begin(), r));
   }
   const auto first_problem = [&](const std::string& problem) -> std::string {
     const std::vector<std::string> all = all_gather(problem);
@@ -297,7 +297,7 @@ Group open_group(std::function<void(const std::string&)> on_failure) {
     const OpenLink open_mpi = find_mpi();
     const StartupWatchdog watch(started.rank, started.size, patience, listener->on_failure);
     link.reset(open_mpi(options, problem));
-    if (!link) failed(Code::ranks_unsupported, "MPI cannot begin: {}", problem);
+    if (!link) failed(Code::ranks_unsupported, "MPI cannot start: {}", problem);
   }
   if (link->size() != started.size)
     failed(Code::ranks_unsupported,

@@ -98,8 +98,7 @@ void Group::State::exchange(const Device& at, std::span<const Link::Message> sen
   timing.begin->record();
   if (const std::string problem = gpu_link->exchange(cuda::stream_of(at), sends, receives); !problem.empty())
     failed(Code::ranks_unreachable,
-           "ranks cannot exchange numbers from GPU to GPU: {}; SOME_RANKS_THROUGH=host goes through the host's memory",
-           problem);
+           "ranks cannot exchange data between GPUs: {}; SOME_RANKS_THROUGH=host uses host memory instead", problem);
   timing.end->record();
   ledger->in_flight.push_back(std::move(timing));
 }
@@ -116,7 +115,7 @@ void Group::State::add(const Numbers& x, const char* from, char* to, std::int64_
 }
 
 void Group::State::sum(const Numbers& x) {
-  if (x.type == DType::bf16) failed(Code::type_unsupported, "ranks do not add up numbers of type {}", name_of(x.type));
+  if (x.type == DType::bf16) failed(Code::type_unsupported, "ranks cannot sum tensors of type {}", name_of(x.type));
   if (size == 1)
     loopback(x);
   else if (std::has_single_bit(static_cast<unsigned>(size)))

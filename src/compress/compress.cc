@@ -153,17 +153,16 @@ std::uint64_t key_of(const CompressedHeader& header, const char* direction) {
 
 void check_state(const CompressOptions& options, const OpenedRun* run) {
   if (options.state.empty() || run == nullptr || run->ctx->device.is_cpu()) return;
-  bad_input(Code::option_conflict, "--state works on the CPU only: the state of a GPU is not saved; add --device cpu");
+  bad_input(Code::option_conflict, "--state works on the CPU only; add --device cpu");
 }
 
 void check_model(const CompressedHeader& header, OpenedRun* run, const TokenTree& tree, const std::string& where) {
   const std::string model = fingerprint(*run->model, run->tokenizer);
   if (model != header.model)
-    bad_input(
-        Code::compressed_mismatch,
-        "{} was compressed with another model or tokenizer (fingerprint {}, not {}): name the run and the checkpoint "
-        "it was compressed with",
-        where, header.model, model);
+    bad_input(Code::compressed_mismatch,
+              "{} was compressed with another model or tokenizer (fingerprint {}, not {}): pass the run and the "
+              "checkpoint it was compressed with",
+              where, header.model, model);
   const std::string arithmetic = describe_arithmetic(*run->ctx);
   if (arithmetic != header.arithmetic)
     bad_input(
@@ -186,7 +185,7 @@ std::string compress_text(OpenedRun* run, std::string_view text, const CompressO
   const auto start = std::chrono::steady_clock::now();
   report.bytes = text.size();
   if (text.size() > max_compressed_bytes)
-    bad_input(Code::text_too_long, "the file has {} bytes; at most {} are compressed at once: split it", text.size(),
+    bad_input(Code::text_too_long, "the file has {} bytes; the limit is {}; split it", text.size(),
               max_compressed_bytes);
   check_state(options, run);
   CompressedHeader header;
@@ -205,7 +204,7 @@ std::string compress_text(OpenedRun* run, std::string_view text, const CompressO
       tokens.push_back(run->tokenizer.encode(part, {.specials = false}));
       if (run->tokenizer.decode(tokens.back()) != part)
         failed(Code::internal,
-               "internal error: the tokenizer does not keep this text; use --portable and please report it");
+               "internal error: the tokenizer does not preserve this text; use --portable, and please report it");
     }
   }
   Work work(run, header, options, report);
@@ -256,7 +255,7 @@ std::string decompress_text(OpenedRun* run, std::string_view file, const std::st
     return std::string(parsed.payload);
   }
   if (header.mode == CompressionMode::model && run == nullptr)
-    bad_input(Code::argument_missing, "{} was compressed with a model (fingerprint {}): name its run", where,
+    bad_input(Code::argument_missing, "{} was compressed with a model (fingerprint {}); pass its run", where,
               header.model);
   if (header.mode != CompressionMode::model) run = nullptr;
   check_state(options, run);
@@ -274,7 +273,7 @@ std::string decompress_text(OpenedRun* run, std::string_view file, const std::st
   if (checksum_of(text.data(), text.size()) != header.checksum)
     bad_input(Code::compressed_invalid,
               "{}: the decoded text does not have the checksum of the original, although the file is undamaged: this "
-              "program or machine computes other numbers than the one that compressed it",
+              "program or machine computes different numbers than the one that compressed it",
               where);
   report.seconds = seconds_since(start);
   return text;

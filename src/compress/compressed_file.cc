@@ -112,8 +112,7 @@ std::string write_compressed(const CompressedHeader& header, std::string_view pa
 
 CompressedFile parse_compressed(std::string_view bytes, const std::string& where) {
   if (bytes.substr(0, magic.size()) != magic)
-    bad_input(Code::compressed_invalid, "{} is not a compressed file of this program: 'some compress' writes them",
-              where);
+    bad_input(Code::compressed_invalid, "{} is not a compressed file; 'some compress' writes these", where);
   Reader in(bytes, where);
   in.skip(magic.size());
   const unsigned char found = in.byte();
@@ -131,7 +130,7 @@ CompressedFile parse_compressed(std::string_view bytes, const std::string& where
   header.checksum = in.fixed();
   if (header.mode != CompressionMode::stored) {
     const std::uint64_t parts = in.number(max_coded_parts);
-    if (parts == 0) in.damaged("it has no parts");
+    if (parts == 0) in.damaged("its list of parts is empty");
     header.parts.push_back(0);
     for (std::uint64_t i = 0; i + 1 < parts; ++i)
       header.parts.push_back(header.parts.back() + in.number(header.length - header.parts.back()));
@@ -149,7 +148,7 @@ CompressedFile parse_compressed(std::string_view bytes, const std::string& where
   file.header_bytes = in.at();
   file.payload = bytes.substr(in.at());
   if (file.payload.size() < size) in.damaged("it ends early");
-  if (file.payload.size() > size) in.damaged("there is more after its end");
+  if (file.payload.size() > size) in.damaged("there are bytes after its end");
   if (checksum_of(file.payload.data(), file.payload.size()) != payload_checksum) in.damaged("its checksum is wrong");
   if (header.mode == CompressionMode::stored && (size != header.length || payload_checksum != header.checksum))
     in.damaged("its checksum is wrong");

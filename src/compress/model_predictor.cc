@@ -26,8 +26,8 @@ void weigh(const double* logits, const TokenTree& tree, WeightSums& sums) {
     const double logit = logits[tree.token(place)];
     if (!std::isfinite(logit))
       failed(Code::loss_not_finite,
-             "the model's scores are not finite numbers: its checkpoint is unusable; choose an earlier one with "
-             "--checkpoint STEP");
+             "the model's logits are not finite, so this checkpoint is unusable; use an earlier one with --checkpoint "
+             "STEP");
     highest = std::max(highest, logit);
   }
   std::uint64_t sum = 0;
@@ -51,9 +51,8 @@ ModelPredictor::ModelPredictor(Model& model, const Tokenizer& tokenizer, const T
       mixture_(0, contexts_.settings().orders(), model.config().vocab, mixture_share),
       positions_(static_cast<std::size_t>(parts)) {
   if (capacity_ < 2)
-    bad_input(
-        Code::model_unsuitable,
-        "this run reads one token at a time (model.seq_len = 1): it cannot predict a text; --portable needs no run");
+    bad_input(Code::model_unsuitable,
+              "this run has a context of one token (model.seq_len = 1) and cannot predict a text; use --portable");
   // A text begins like a new document after an end-of-text token.
   windows_.assign(static_cast<std::size_t>(parts * capacity_), 0);
   lengths_.assign(static_cast<std::size_t>(parts), 1);

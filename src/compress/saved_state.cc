@@ -60,13 +60,12 @@ bool restore_state(const std::string& path, std::uint64_t key, const SavedState&
   char found[state_magic.size()];
   read(found, sizeof(found));
   if (std::string_view(found, sizeof(found)) != state_magic)
-    bad_input(Code::compressed_invalid, "{} is not a state of compression; name another file with --state", path);
+    bad_input(Code::compressed_invalid, "{} is not a state file of 'some compress'; use another --state FILE", path);
   if (number() != key)
-    bad_input(
-        Code::compressed_mismatch,
-        "{}: the state belongs to another text, run or setting; remove the file to start over, or name another one "
-        "with --state",
-        path);
+    bad_input(Code::compressed_mismatch,
+              "{}: the state belongs to another text, run or setting; remove the file to start over, or use another "
+              "--state FILE",
+              path);
   if (number() != state.fields.size()) damaged();
   std::vector<std::uint64_t> sizes;
   std::uint64_t all = 0;

@@ -89,7 +89,8 @@ std::uint64_t TextMixer::coded_bytes() const {
 
 void TextMixer::append(Part& part, unsigned char byte) {
   if (part.at == part.end)
-    bad_input(Code::compressed_invalid, "the compressed data is damaged: it decodes to more than the file had");
+    bad_input(Code::compressed_invalid,
+              "the compressed data is damaged: it decodes to more bytes than the original had");
   text_[part.at] = static_cast<char>(byte);
   if (part.match < part.match_end && static_cast<unsigned char>(text_[part.match]) == byte) {
     ++part.match;

@@ -18,8 +18,8 @@ TokenTree::TokenTree() {
 TokenTree::TokenTree(const Tokenizer& tokenizer) {
   if (tokenizer.kind() != TokenizerKind::bytelevel)
     bad_input(Code::tokenizer_unsupported,
-              "the run's tokenizer is of the kind \"{}\", which loses whitespace: compression needs a run with "
-              "data.tokenizer = \"bytelevel\"; --portable needs no run",
+              "the run's tokenizer is of the kind \"{}\", which loses whitespace: use a run with data.tokenizer = "
+              "\"bytelevel\", or --portable",
               tokenizer_kind_name(tokenizer.kind()));
   const auto vocabulary = static_cast<TokenId>(tokenizer.vocab_size());
   std::vector<TokenId> order;
@@ -42,11 +42,10 @@ TokenTree::TokenTree(const Tokenizer& tokenizer) {
     places_[static_cast<std::size_t>(id)] = size() - 1;
   }
   if (single != 256)
-    bad_input(
-        Code::tokenizer_unsupported,
-        "the run's vocabulary has tokens for {} of the 256 bytes: compression needs all of them; --portable needs "
-        "no run",
-        single);
+    bad_input(Code::tokenizer_unsupported,
+              "the run's vocabulary has tokens for {} of the 256 bytes: all of them are required; use another run, or "
+              "--portable",
+              single);
 }
 
 int TokenTree::place(TokenId token) const {

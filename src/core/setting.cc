@@ -29,7 +29,7 @@ std::string range_words(const SettingInfo& setting) {
 void Anneal::check(const std::string& name) const {
   if (shape == AnnealShape::none && (start != 1 || end != 1)) {
     bad_input(Code::setting_conflict,
-              "{} has start = {} and end = {}, but no shape, so they have no effect; add shape = \"linear\", "
+              "{} has start = {} and end = {}, but no shape, so they have no effect; set shape = \"linear\", "
               "\"cosine\" or \"exponential\"",
               name, start, end);
   }
@@ -43,10 +43,10 @@ double Anneal::at(double progress) const {
     case AnnealShape::cosine: return end + (start - end) * 0.5 * (1.0 + std::cos(std::numbers::pi * p));
     case AnnealShape::exponential:
       if (start <= 0.0 || end <= 0.0) {
-        bad_input(
-            Code::setting_conflict,
-            "an exponential needs start and end above 0 (have {} and {}); use \"linear\" or \"cosine\" to reach 0",
-            start, end);
+        bad_input(Code::setting_conflict,
+                  "an exponential schedule requires start and end above 0 (got {} and {}); use \"linear\" or "
+                  "\"cosine\" to reach 0",
+                  start, end);
       }
       return start * std::pow(end / start, p);
   }

@@ -8,11 +8,11 @@ namespace {
 
 const char* remedy(int error) {
   switch (error) {
-    case ENOSPC: return "make room on that disk";
-    case EDQUOT: return "make room, or ask for a larger quota";
+    case ENOSPC: return "free some space on that disk";
+    case EDQUOT: return "free some space, or request a larger quota";
     case EACCES:
-    case EPERM: return "see to its owner and permissions, and to those of the folders above it";
-    case EROFS: return "choose a place that can be written";
+    case EPERM: return "check its owner and permissions, and those of its parent folders";
+    case EROFS: return "choose a writable folder";
     case EMFILE: return "raise the limit of this shell with 'ulimit -n'";
     case ENFILE: return "end other programs that have files open";
     case ENOMEM: return "end other programs, or raise the limit of this shell with 'ulimit -v'";
@@ -21,17 +21,17 @@ const char* remedy(int error) {
     case ENOTCONN:
     case ETIMEDOUT:
     case EHOSTDOWN:
-    case EHOSTUNREACH: return "its network share is not available: mount it again";
+    case EHOSTUNREACH: return "its network share is not available; mount it again";
     case ENODEV:
     case ENXIO: return "its disk is not mounted; mount it";
-    case ELOOP: return "a link leads back to itself: mend it";
+    case ELOOP: return "a symbolic link refers to itself; fix the link";
     case ENAMETOOLONG: return "choose a shorter name";
     case EFBIG: return "raise the limit of this shell with 'ulimit -f', or choose another disk";
-    case EISDIR: return "a folder of this name is in the way";
-    case ENOTDIR: return "one of the folders in this path is a file";
+    case EISDIR: return "a folder with this name exists";
+    case ENOTDIR: return "part of this path is a file, not a folder";
     case EAGAIN: return "no more threads can be started; end other programs, or raise 'ulimit -u' or 'ulimit -v'";
-    case EBUSY: return "another program is using it: try again";
-    case ENOENT: return "see whether the path is written right";
+    case EBUSY: return "another program is using it; try again";
+    case ENOENT: return "check the path";
     default: return nullptr;
   }
 }

@@ -78,7 +78,7 @@ Batch make_batch(const TokenData& data, std::span<const Sequence> sequences, con
 
 std::vector<std::int64_t> epoch_order(std::int64_t sequences, std::uint64_t seed, std::int64_t epoch) {
   if (sequences > std::numeric_limits<std::uint32_t>::max())
-    failed(Code::size_unsupported, "{} sequences are more than can be shuffled", sequences);
+    failed(Code::size_unsupported, "{} sequences exceed the maximum that can be shuffled", sequences);
   std::vector<std::int64_t> order(static_cast<std::size_t>(sequences));
   for (std::int64_t i = 0; i < sequences; ++i) order[static_cast<std::size_t>(i)] = i;
   const RandomStream stream = random_stream(seed, fmt::format("order.{}", epoch));

@@ -157,7 +157,7 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
     }
   }
   if (text_hash != set.text_hash())
-    failed(Code::file_changed, "{} changed while it was being read: start again", set.source.name());
+    failed(Code::file_changed, "{} changed while it was being read; repeat the command", set.source.name());
   if (skipped > 0) host.log.info("{}: {} documents have no tokens and are skipped", set.source.name(), skipped);
   if (writer.documents() == 0)
     bad_input(Code::text_empty, "{}: none of its documents has any tokens", set.source.name());
@@ -207,7 +207,7 @@ TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& t
   // A run in a read-only folder can still be analyzed.
   if (!write_problem.empty()) {
     if (set.bytes() >= min_cached_bytes)
-      host.log.info("{}: its tokens are not kept for the next time: {}", set.source.name(), write_problem);
+      host.log.info("{}: its tokens cannot be cached: {}", set.source.name(), write_problem);
     return tokens_in_memory(key, vocab, produce);
   }
   remove_temporary_files(cache.folder);
@@ -217,7 +217,7 @@ TokenData tokens_of(const Host& host, const DocumentSet& set, const Tokenizer& t
     writer.finish();
   });
   data.impl = open_token_image(map_file(path), key, &problem);
-  if (!data.impl) failed(Code::token_cache_damaged, "the token cache {} did not come out whole: {}", path, problem);
+  if (!data.impl) failed(Code::token_cache_damaged, "the token cache {} was not written completely: {}", path, problem);
   return data;
 }
 
@@ -245,13 +245,13 @@ DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64
     return sets;
   }
   if (config.train_documents < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.train_documents",
+    bad_input(Code::setting_out_of_range, "{} is {}; must be >= 0 (0 = all)", "data.train_documents",
               config.train_documents);
   if (config.valid_documents < 0)
-    bad_input(Code::setting_out_of_range, "{} is {}; 0 means all of them", "data.valid_documents",
+    bad_input(Code::setting_out_of_range, "{} is {}; must be >= 0 (0 = all)", "data.valid_documents",
               config.valid_documents);
   if (!(config.valid_share > 0 && config.valid_share < 1))
-    bad_input(Code::setting_out_of_range, "{} is {}; it must lie between 0 and 1 where data.valid is empty",
+    bad_input(Code::setting_out_of_range, "{} is {}; must be between 0 and 1 if data.valid is empty",
               "data.valid_share", config.valid_share);
   const DocumentSet all = scan_documents(host, {config.train, config, 0, 0}, "reading the training text", progress);
   const auto documents = static_cast<std::int64_t>(all.hashes.size());
@@ -263,7 +263,7 @@ DocumentSplit scan_texts(const Host& host, const DataConfig& config, std::uint64
     return sets;
   }
   host.log.info(
-      "{}: {} too few to hold out a whole one, so the last {:.3g}% of {} text is held out for validation "
+      "{}: {} too few to hold out a whole document, so the last {:.3g}% of {} text is held out for validation "
       "(data.valid_share)",
       config.train, documents == 1 ? "one document," : fmt::format("{} documents,", documents),
       100 * config.valid_share, documents == 1 ? "its" : "each one's");
@@ -308,8 +308,8 @@ std::vector<Corpora> load_corpora(const Host& host, const std::vector<DataConfig
     const auto tokens = [&](const DocumentSet& set, const char* what) {
       return tokens_of(host, set, tokenizer, configs[i].eos, cache, what, progress);
     };
-    TokenData train = tokens(texts[i].train, "tokenising the training text");
-    TokenData valid = tokens(texts[i].valid, "tokenising the validation text");
+    TokenData train = tokens(texts[i].train, "tokenizing the training text");
+    TokenData valid = tokens(texts[i].valid, "tokenizing the validation text");
     out.push_back({tokenizer, std::move(train), std::move(valid)});
   }
   return out;

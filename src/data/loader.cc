@@ -32,8 +32,8 @@ struct BatchLoader::Impl {
     per_epoch = sequences.size() / rows;
     if (per_epoch == 0)
       bad_input(Code::data_too_few,
-                "the training text has {} sequences, too few for one batch of {}: make train.batch smaller",
-                sequences.size(), rows);
+                "the training text has {} sequences, too few for one batch of {}; lower train.batch", sequences.size(),
+                rows);
     thread = std::thread([this] { work(); });
   }
 

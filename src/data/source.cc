@@ -69,7 +69,7 @@ DocumentSource::DocumentSource(std::string name, const DataConfig& config, std::
     bad_input(Code::setting_out_of_range, "{}: {} documents requested; must be >= 0 (0 = all)", name_, limit);
   if (!is_builtin(name_)) return;
   if (first > max_stories || limit > max_stories - first)
-    bad_input(Code::setting_out_of_range, "{}: stories {} to {} requested; there are {}", name_, first,
+    bad_input(Code::setting_out_of_range, "{}: documents {} to {} requested, but there are {}", name_, first,
               static_cast<double>(first) + static_cast<double>(limit), max_stories);
   domain_ = name_.substr(builtin_prefix.size());
   const std::vector<std::string> domains = story_domains();

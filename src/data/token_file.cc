@@ -106,10 +106,10 @@ void TokenWriter::keep_id(std::int32_t id) {
 
 void TokenWriter::add_part(std::span<const std::int32_t> ids, std::span<const std::uint32_t> byte_lengths) {
   if (ids.size() != byte_lengths.size())
-    failed(Code::shape_mismatch, "a story has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
+    failed(Code::shape_mismatch, "a document has {} ids and {} byte lengths", ids.size(), byte_lengths.size());
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= vocab_)
-      failed(Code::token_out_of_range, "a story has the id {} in a vocabulary of {}", id, vocab_);
+      failed(Code::token_out_of_range, "a document has the id {} in a vocabulary of {}", id, vocab_);
   }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     // A token may follow more blanks than 16 bits can count. The excess is added to the following tokens, so that the
@@ -210,14 +210,14 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   // A correct checksum excludes accidental damage only; the bounds are checked as well, so nothing outside the file is
   // read.
   const std::uint64_t end = image.size - sizeof tail;
-  if (tail.id_size != 2 && tail.id_size != 4) return refuse("its ids are of no known size");
+  if (tail.id_size != 2 && tail.id_size != 4) return refuse("the size of its ids is unknown");
   if (tail.table > end || tail.table % alignment != 0 || tail.documents > end / sizeof(DocumentEntry) ||
       tail.id_lengths > end / sizeof(std::uint16_t))
-    return refuse("its table of stories is out of place");
+    return refuse("its table of documents is out of range");
   const std::uint64_t table_size = tail.documents * sizeof(DocumentEntry);
   const std::uint64_t lengths_size = tail.id_lengths * sizeof(std::uint16_t);
   if (end - tail.table != table_size + lengths_size + padding_of(lengths_size))
-    return refuse("its table of stories is out of place");
+    return refuse("its table of documents is out of range");
   auto impl = std::make_shared<TokenData::Impl>();
   impl->owner = image.owner;
   impl->data = image.data;
@@ -230,11 +230,11 @@ std::shared_ptr<const TokenData::Impl> open_token_image(const MappedFile& image,
   for (std::uint64_t i = 0; i < tail.documents; ++i) {
     const DocumentEntry& entry = impl->table[i];
     if (entry.position != position || entry.tokens > tail.table / tail.id_size || entry.lengths > 1)
-      return refuse("a story is out of place");
+      return refuse("a document is out of range");
     const std::uint64_t size = record_size(entry, tail.id_size);
     position += size + padding_of(size);
     tokens += entry.tokens;
-    if (position > tail.table) return refuse("a story is out of place");
+    if (position > tail.table) return refuse("a document is out of range");
   }
   if (position != tail.table || tokens != tail.tokens) return refuse("its counts are wrong");
   impl->tokens = static_cast<std::int64_t>(tokens);
@@ -254,7 +254,7 @@ TokenData tokens_in_memory(const TokenKey& key, std::int64_t vocab, const std::f
   std::string problem;
   TokenData data;
   data.impl = open_token_image({memory, memory->data(), memory->size()}, key, &problem);
-  if (!data.impl) failed(Code::token_cache_damaged, "token data did not come out whole: {}", problem);
+  if (!data.impl) failed(Code::token_cache_damaged, "token data was not written completely: {}", problem);
   return data;
 }
 

@@ -72,8 +72,8 @@ double Evaluation::headline(const EvaluateOptions& options) const {
 
 LossNotFinite::LossNotFinite(double loss)
     : Error(Fault::failure, Code::loss_not_finite,
-            fmt::format("the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use; "
-                        "look for an earlier one with --checkpoint STEP",
+            fmt::format("the loss is {}: the model's numbers are not finite, so this checkpoint is unusable; use an "
+                        "earlier one with --checkpoint STEP",
                         loss),
             {fmt::format("{}", loss)}),
       loss_(loss) {}

@@ -80,16 +80,17 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
   if (model.ffn == Ffn::some && model.use_library) {
     text += model.training == ExpertTraining::frozen
                 ? "Its experts are random and were never trained; "
-                : fmt::format("Its experts were drawn at random and then trained ({}); ",
+                : fmt::format("Its experts were initialized at random and then trained ({}); ",
                               model.training == ExpertTraining::lora ? "a low-rank correction" : "entirely");
     text += model.has_transforms()      ? "they are Hadamard transforms with random signs and have no stored weights."
-            : options.experts_from_seed ? "the Python files draw them from their seed, to the bit."
-                                        : "they are among the weights.";
+            : options.experts_from_seed ? "the Python files regenerate them from their seed, bit-identical."
+                                        : "they are stored with the weights.";
   }
   text += fmt::format("\n\nTrained on {} up to step {}.\n\n", plain(text_name(run.recipe.data.train)), run.step);
 
   text +=
-      "## Numbers\n\nLoss in nats/token over the real tokens of the run's validation text.\n\n| run | step | loss | "
+      "## Numbers\n\nLoss in nats/token over the non-padding tokens of the run's validation text.\n\n| run | step | "
+      "loss | "
       "perplexity | bits per byte | trained parameters | what differs |\n| --- | --- | --- | --- | --- | --- | --- |\n";
   text += row("**" + plain(name) + "**", history, point, "");
   for (const RunHistory& control : controls)
@@ -110,8 +111,8 @@ std::string model_card(const OpenedRun& run, const RunHistory& history, const st
       "tokenizer = AutoTokenizer.from_pretrained(\".\")\n"
       "inputs = tokenizer(\"Once upon a time\", return_tensors=\"pt\")\n"
       "print(tokenizer.decode(model.generate(**inputs, return_dict_in_generate=False)[0]))\n```\n\n"
-      "Back to the program, also after further training: `some import FOLDER --out RUN`. Keys are buffers here: they "
-      "do not learn outside of the program.\n\n## Settings\n\nEvery setting of the run is in `config.json` "
+      "To use the model in the program again, also after further training: `some import FOLDER --out RUN`. Keys are "
+      "buffers: they learn only in the program.\n\n## Settings\n\nEvery setting of the run is in `config.json` "
       "under `recipe`, named as in the program's recipes.\n";
   return text;
 }

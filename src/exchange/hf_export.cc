@@ -134,7 +134,7 @@ std::string exported_name(const std::string& name) {
 
 ExportResult export_hf(const ExportOptions& options) {
   if (!(options.shard_bytes >= 1))
-    bad_input(Code::option_invalid, "a file of weights needs room for at least one byte");
+    bad_input(Code::option_invalid, "the size of a weight file must be at least one byte");
   // fp32 represents every weight exactly as trained; a run in double precision keeps it.
   const bool wide = read_run_recipe(options.run).train.precision == PrecisionChoice::f64;
   const PrecisionChoice precision = wide ? PrecisionChoice::f64 : PrecisionChoice::fp32;
@@ -142,21 +142,20 @@ ExportResult export_hf(const ExportOptions& options) {
   const ModelConfig& model = run.recipe.model;
   const bool library = model.ffn == Ffn::some && model.use_library;
   if (options.experts_from_seed && !library)
-    bad_input(Code::export_unsupported, "{}: has no library drawn from a seed; omit --experts seed", options.run);
+    bad_input(Code::export_unsupported, "{}: has no library generated from a seed; omit --experts seed", options.run);
   if (options.experts_from_seed && model.training == ExpertTraining::full)
     bad_input(Code::export_unsupported,
-              "{}: its experts were trained (some.training = \"full\"), so they cannot be drawn from a seed; omit "
-              "--experts seed",
+              "{}: its experts were trained (some.training = \"full\"), so they cannot be regenerated from a seed; "
+              "omit --experts seed",
               options.run);
   if (options.experts_from_seed && is_library_file(model.init))
     bad_input(Code::export_unsupported,
-              "{}: its experts were brought from elsewhere (some.init = \"{}\"): no seed draws them", options.run,
-              model.init);
+              "{}: its experts were imported (some.init = \"{}\"), so no seed regenerates them; omit --experts seed",
+              options.run, model.init);
   if (options.experts_from_seed && model.init == "orthogonal")
     options.host.log.warning(
         Code::library_slow,
-        "an orthogonal library is drawn by the Python files to the bit, but slowly: about ten seconds a matrix of "
-        "1024 x 512");
+        "the Python files regenerate an orthogonal library slowly: about ten seconds per matrix of 1024 x 512");
   const RunHistory history = history_of(options.run, options.host.log);
   std::vector<RunHistory> controls;
   for (const std::string& control : options.controls) controls.push_back(history_of(control, options.host.log));

@@ -32,7 +32,7 @@ JsonObject read_config(const std::string& folder) {
   const auto kind = config.get<std::string>("model_type", "none");
   if (kind != "some")
     bad_input(Code::import_invalid,
-              "{}: model_type is \"{}\"; only models that 'some export' wrote come back (\"some\")", path,
+              "{}: model_type is \"{}\"; only models written by 'some export' (\"some\") can be imported", path,
               escaped(shortened(kind, 40)));
   return config;
 }
@@ -79,8 +79,8 @@ class Weights {
   void check_shape(const std::string& name, const Shape& shape) const {
     const SafetensorsFile& file = file_of(name);
     if (file.shape(name) != shape)
-      bad_input(Code::tensor_shape, "{}: {} has the shape {} where the recipe in config.json needs {}", file.path(),
-                name, file.shape(name).text(), shape.text());
+      bad_input(Code::tensor_shape, "{}: {} has shape {}, but the recipe in config.json requires {}", file.path(), name,
+                file.shape(name).text(), shape.text());
   }
 
   Tensor load(const std::string& name, const Shape& shape, DType type) {
@@ -88,13 +88,13 @@ class Weights {
     const SafetensorsFile& file = file_of(name);
     const auto whole = [](DType one) { return one == DType::i64 || one == DType::i32; };
     if (whole(file.dtype(name)) != whole(type))
-      bad_input(Code::tensor_type, "{}: {} holds {} where {} is needed", file.path(), name, name_of(file.dtype(name)),
-                name_of(type));
+      bad_input(Code::tensor_type, "{}: {} has element type {}; must be {}", file.path(), name,
+                name_of(file.dtype(name)), name_of(type));
     taken_.push_back(name);
     const Tensor stored = file.load(name);
     const Tensor typed = stored.dtype() == type ? stored : stored.to(type);
     if (!whole(type) && !all_finite(typed))
-      bad_input(Code::tensor_value, "{}: {} holds a number that is not finite", file.path(), name);
+      bad_input(Code::tensor_value, "{}: {} contains a number that is not finite", file.path(), name);
     return typed;
   }
 
@@ -125,7 +125,7 @@ class Weights {
     const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(folder_ + "/" + name));
     for (const std::string& tensor : file->names()) {
       if (!files_.emplace(tensor, file).second)
-        bad_input(Code::tensor_unexpected, "{}: the tensor {} is in another file as well", file->path(),
+        bad_input(Code::tensor_unexpected, "{}: tensor {} is also in another file", file->path(),
                   escaped(shortened(tensor, 80)));
     }
   }
@@ -141,7 +141,7 @@ Tokenizer read_tokenizer(const ImportOptions& options, const JsonObject& config,
               "{}: tokenizer.json not found; use --tokenizer FILE (the exported folder had it)", options.folder);
   const Tokenizer tokenizer = Tokenizer::load(path);
   if (tokenizer.vocab_size() != static_cast<std::size_t>(vocab))
-    bad_input(Code::tokenizer_mismatch, "{} has {} tokens, the model knows {}: it is another model's", path,
+    bad_input(Code::tokenizer_mismatch, "{} has {} tokens, but the model has {}; use the tokenizer of this model", path,
               tokenizer.vocab_size(), vocab);
   // Missing in folders of older versions.
   const auto own = config.get<std::string>("tokenizer_hash", "");
@@ -189,12 +189,13 @@ void check_experts(Weights& weights, const Model& model, const Layer& layer) {
     if (std::memcmp(stored.raw(), weights.rounded_as(name, matrix.compute).raw(), stored.bytes()) == 0) return;
     if (model.config().training == ExpertTraining::lora)
       bad_input(Code::library_mismatch,
-                "{}: {} differs from what the recipe draws, and experts with LoRA cannot be replaced", weights.folder(),
-                name);
-    bad_input(Code::library_mismatch,
-              "{}: {} differs from what the recipe draws (some.init, some.library_seed); if the experts were trained, "
-              "use --trained-experts (sets some.training = \"full\"); otherwise the file is damaged",
-              weights.folder(), name);
+                "{}: {} differs from the library of the recipe, and experts with LoRA cannot be replaced",
+                weights.folder(), name);
+    bad_input(
+        Code::library_mismatch,
+        "{}: {} differs from the library of the recipe (some.init, some.library_seed); if the experts were trained, "
+        "use --trained-experts (sets some.training = \"full\"); otherwise the file is damaged",
+        weights.folder(), name);
   };
   check("w1", layer.experts.w1);
   check("w2", layer.experts.w2);
@@ -220,7 +221,7 @@ void check_library(const JsonObject& config, const Model& model, const std::vect
     const auto i = static_cast<std::size_t>(layer.index);
     if (i >= hashes.size() || hashes[i] != hex(layer.experts.library_hash))
       bad_input(Code::library_mismatch,
-                "{}: the library of layer {} that its recipe draws has the hash {}, the model was trained with {}",
+                "{}: the library of layer {} generated from its recipe has hash {}, but the model was trained with {}",
                 config.origin(), i, hex(layer.experts.library_hash),
                 i < hashes.size() ? escaped(shortened(hashes[i], 40)) : "none");
   }

@@ -17,15 +17,16 @@ WrittenLibrary write_dense_library(const DenseLibrary& options) {
     bad_input(Code::export_unsupported, "{}: has no expert library ({})", options.run,
               model.ffn != Ffn::some ? "its feed-forward blocks are not experts" : "some.use_library = false");
   if (is_library_file(model.init))
-    bad_input(Code::export_unsupported, "{}: its library is a file already (some.init = \"{}\")", options.run,
+    bad_input(Code::export_unsupported, "{}: its library is already a file (some.init = \"{}\")", options.run,
               model.init);
   // A library file always has both matrices; runs without w2 do not read it.
   LibrarySpec spec = library_spec(model);
   spec.has_w2 = true;
   const double bytes = 2.0 * sizeof(float) * model.layers * model.experts * model.d_model * model.d_ffn;
   if (const double limit = memory_limit(); bytes > limit)
-    bad_input(Code::out_of_memory, "{}: its experts written out take {:.1f} GB, and there are {:.1f} GB of memory",
-              options.run, bytes / 1e9, limit / 1e9);
+    bad_input(Code::out_of_memory,
+              "{}: its experts as matrices require {:.1f} GB of memory, but {:.1f} GB are available", options.run,
+              bytes / 1e9, limit / 1e9);
   const std::shared_ptr<Context> ctx = make_context(DeviceName{}, Precision::fp32, options.host);
   std::vector<LayerMatrices> layers;
   for (int layer = 0; layer < model.layers; ++layer) {

@@ -75,7 +75,7 @@ class OtherModel {
       const auto file = std::make_shared<const SafetensorsFile>(SafetensorsFile::open(path));
       for (const std::string& name : file->names()) {
         if (!files_.emplace(name, file).second)
-          bad_input(Code::tensor_unexpected, "{}: the tensor {} is in another file as well", path,
+          bad_input(Code::tensor_unexpected, "{}: tensor {} is also in another file", path,
                     escaped(shortened(name, 80)));
       }
     }
@@ -141,8 +141,8 @@ Naming find_naming(const OtherModel& model, const std::string& pattern) {
               "--pattern", pattern);
   if (model.is_gated())
     bad_input(Code::model_unsuitable,
-              "{}: its blocks are gated (gate_proj), which experts here do not support: they are two matrices with a "
-              "GELU between",
+              "{}: its blocks are gated (gate_proj), which experts do not support (they have two matrices with a GELU "
+              "between)",
               model.words());
   bad_input(Code::import_invalid,
             "{}: has no feed-forward blocks with the names of {} (it has {}); set them with --pattern UP,DOWN",
@@ -163,18 +163,18 @@ std::vector<FfnBlock> read_blocks(const OtherModel& model, const Naming& naming)
     const FfnBlock& own = blocks.back();
     for (const std::int64_t size : own.up.shape().dims()) {
       if (size < 1 || size > widest)
-        bad_input(Code::tensor_shape, "{}: {} has the shape {}; sizes must be from 1 to {}", model.words(),
+        bad_input(Code::tensor_shape, "{}: {} has shape {}; sizes must be from 1 to {}", model.words(),
                   numbered(naming.up, i), own.up.shape().text(), widest);
     }
     if (own.up.dim(0) != own.down.dim(1) || own.up.dim(1) != own.down.dim(0))
-      bad_input(Code::tensor_shape, "{}: {} [out, in] is {} and {} is {}: they make no block", model.words(),
+      bad_input(Code::tensor_shape, "{}: {} [out, in] is {} and {} is {}, which do not form a block", model.words(),
                 numbered(naming.up, i), own.up.shape().text(), numbered(naming.down, i), own.down.shape().text());
     if (own.up.shape() != blocks[0].up.shape())
-      bad_input(Code::tensor_shape, "{}: {} is {} where block 0 has {}; blocks of several sizes make no library",
+      bad_input(Code::tensor_shape, "{}: {} is {}, but block 0 has {}; all blocks must have the same size",
                 model.words(), numbered(naming.up, i), own.up.shape().text(), blocks[0].up.shape().text());
     for (const Tensor& one : {own.up, own.down}) {
       if (!all_finite(one))
-        bad_input(Code::tensor_value, "{}: block {} holds a number that is not finite", model.words(), i);
+        bad_input(Code::tensor_value, "{}: block {} contains a number that is not finite", model.words(), i);
     }
   }
   return blocks;

@@ -15,7 +15,7 @@ namespace some::cpu {
 LayerLibrary make_layer_library(Context& ctx, const LibrarySpec& spec, int layer) {
   const LibraryMethod& method = check_library(spec);
   if (ctx.compute != DType::f32 && ctx.compute != DType::f64) {
-    failed(Code::type_unsupported, "the CPU holds experts in fp32 or f64, not in {}", name_of(ctx.compute));
+    failed(Code::type_unsupported, "the CPU stores experts in fp32 or f64, not in {}", name_of(ctx.compute));
   }
   const auto recipe_of = [&](LibraryMatrix matrix, int rows, int cols) {
     return MatrixDraw{matrix, library_stream(spec.seed, layer, matrix), library_drop_stream(spec.seed, layer, matrix),

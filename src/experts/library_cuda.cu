@@ -155,8 +155,8 @@ void draw_sparse(Context& ctx, const Job& job) {
   const int rows = job.draw.rows, cols = job.draw.cols;
   const std::size_t shared = sizeof(std::uint64_t) * rows;
   if (shared > (96 << 10))
-    failed(Code::size_unsupported, "a sparse library on the GPU has at most {} rows a matrix, not {}", (96 << 10) / 8,
-           rows);
+    failed(Code::size_unsupported, "a sparse library on the GPU may have at most {} rows per matrix (got {})",
+           (96 << 10) / 8, rows);
   const Tensor memory = Tensor::empty({static_cast<std::int64_t>(sizeof(Threshold) / 8) * job.experts.count() * cols},
                                       DType::i64, ctx.device);
   Threshold* thresholds = static_cast<Threshold*>(memory.raw());
@@ -183,7 +183,7 @@ void fill_matrix(Context& ctx, const LibrarySpec& spec, int layer, LibraryMatrix
   for (const Method& method : methods) {
     if (spec.method == method.name) return method.draw(ctx, {draw, spec.wanted(), weights, hash});
   }
-  failed(Code::library_invalid, "{} = \"{}\" cannot be drawn on a GPU; use the CPU", "some.init", spec.method);
+  failed(Code::library_invalid, "{} = \"{}\" cannot be generated on a GPU; use the CPU", "some.init", spec.method);
 }
 
 }  // namespace

@@ -65,10 +65,10 @@ LayerLibrary load_layer_library(Context& ctx, const LibrarySpec& spec, int layer
     if (file.dtype(name) != DType::f32 || shape.rank() != 3)
       bad_input(Code::library_invalid, "{}: {} must be float32 [E, out, in]", path, name);
     if (shape[1] != rows || shape[2] != cols)
-      bad_input(Code::library_mismatch, "{}: its experts are {} x {} where model.d_model and some.d_ffn make {} x {}",
+      bad_input(Code::library_mismatch, "{}: its experts are {} x {}, but model.d_model and some.d_ffn require {} x {}",
                 path, shape[1], shape[2], rows, cols);
     if (shape[0] < spec.experts)
-      bad_input(Code::library_mismatch, "{}: layer {} has {} experts, some.experts = {}", path, layer, shape[0],
+      bad_input(Code::library_mismatch, "{}: layer {} has {} experts, but some.experts = {}", path, layer, shape[0],
                 spec.experts);
     const Block wanted = spec.wanted();
     const Tensor here = file.map(name).rows(wanted.begin, wanted.end);

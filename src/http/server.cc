@@ -294,7 +294,7 @@ class Session : public std::enable_shared_from_this<Session> {
     head_only_ = false;
     if_none_match_.clear();
     if (error == http::error::header_limit || error == http::error::buffer_overflow)
-      return write(server_->refusal(431, "the head of the request is too long"));
+      return write(server_->refusal(431, "the header of the request is too long"));
     if (error == http::error::body_limit) return write(server_->refusal(413, "the request is too long"));
     if (error.category() == http::make_error_code(http::error::bad_method).category())
       return write(server_->refusal(400, "bad request"));
@@ -451,7 +451,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
   const std::string host = field(message, http::field::host);
   // Prevents DNS rebinding: another site's name that resolves to this machine would let that site read everything.
   if (settings.token.empty() && !settings.any_host && !is_loopback(without_port(host)))
-    return write(server_->refusal(421, "this server answers only to names of this machine"));
+    return write(server_->refusal(421, "the host name must be one of this machine"));
   Request request;
   const std::string target(message.target().data(), message.target().size());
   const std::size_t question = std::min(target.find('?'), target.size());
@@ -460,7 +460,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
       !read_query(std::string_view(target).substr(std::min(target.size(), question + 1)), request.query))
     return write(server_->refusal(400, "bad address"));
   if (!settings.token.empty() && !equal_secrets(request.value("token"), settings.token))
-    return write(server_->refusal(403, "the address requires the token that the program printed at its start"));
+    return write(server_->refusal(403, "the address must contain the token that the program printed at startup"));
   request.if_none_match = if_none_match_ = field(message, http::field::if_none_match);
   request.authorization = field(message, http::field::authorization);
   request.board_key = std::string(message["X-Board-Key"].data(), message["X-Board-Key"].size());
@@ -471,7 +471,7 @@ void Session::dispatch(const http::request<http::string_body>& message) {
     const std::string from(message["Sec-Fetch-Site"].data(), message["Sec-Fetch-Site"].size());
     if ((!origin.empty() && origin != "http://" + host && !(settings.any_host && origin == "https://" + host)) ||
         (!from.empty() && from != "same-origin"))
-      return write(server_->refusal(403, "only a page of this server may ask"));
+      return write(server_->refusal(403, "requests from pages of other sites are rejected"));
     if (method == http::verb::post) {
       // Parameters ("; charset=utf-8") are ignored: JSON is UTF-8.
       if (!beast::iequals(type.substr(0, type.find_first_of("; ")), "application/json"))

@@ -36,17 +36,16 @@ std::size_t sequence_begin(std::size_t length, std::int64_t seq_len) {
 
 void check(const SequenceRequest& request) {
   check(request.sampling);
-  if (request.prompt.empty()) bad_input(Code::prompt_empty, "the prompt has no token: write at least one word");
+  if (request.prompt.empty()) bad_input(Code::prompt_empty, "the prompt has no tokens; use at least one word");
   if (request.max_tokens < 0 || (request.max_tokens == 0 && request.prompt_logprobs < 0 && !request.embed))
     bad_input(Code::option_invalid, "{} {}: must be >= 1", "--max-tokens", request.max_tokens);
   for (const std::string& stop : request.stop) {
     if (stop.empty()) bad_input(Code::option_invalid, "{} \"{}\": must not be empty", "--stop", stop);
   }
   if (request.embed && (request.max_tokens != 0 || request.prompt_logprobs >= 0))
-    bad_input(Code::option_conflict, "an embedding generates and scores nothing: max_tokens must be 0");
+    bad_input(Code::option_conflict, "max_tokens must be 0 for an embedding");
   if (request.prompt_logprobs >= 0 && request.memory != nullptr)
-    bad_input(Code::option_conflict,
-              "log probabilities of a prompt are those of the model: they cannot be combined with a memory");
+    bad_input(Code::option_conflict, "log probabilities of a prompt cannot be combined with a memory");
 }
 
 struct Engine::Sequence {
@@ -94,7 +93,7 @@ Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& op
     : model_(model), tokenizer_(tokenizer), options_(options), capacity_(model.config().seq_len) {
   if (capacity_ < 2)
     bad_input(Code::model_unsuitable,
-              "this run reads one token at a time (model.seq_len = 1): it cannot continue a text");
+              "this run has a context of one token (model.seq_len = 1) and cannot continue a text");
   if (options.max_sequences < 1 || options.max_waiting < 1 || options.prompt_chunk < -1)
     bad_input(Code::option_invalid, "{} {}: must be >= 1", "max_sequences", options.max_sequences);
   const double budget = options.cache_bytes > 0           ? options.cache_bytes
@@ -105,7 +104,7 @@ Engine::Engine(Model& model, const Tokenizer& tokenizer, const EngineOptions& op
   if (budget > 0) slots = std::min(slots, static_cast<std::int64_t>(budget / one));
   if (slots < 1)
     bad_input(Code::memory_insufficient,
-              "one text needs {:.1f} GiB of memory for its keys and values, and there are {:.1f}", one / (1 << 30),
+              "the KV cache of one text requires {:.1f} GiB of memory, but {:.1f} are available", one / (1 << 30),
               budget / (1 << 30));
   DecoderOptions decoder = options.decoder;
   decoder.slots = slots;
@@ -124,12 +123,12 @@ SequenceId Engine::add(SequenceRequest request) {
   check(request);
   for (const TokenId token : request.prompt) {
     if (token < 0 || token >= model_.config().vocab)
-      bad_input(Code::token_out_of_range, "token {} is outside of the vocabulary of {}", token, model_.config().vocab);
+      bad_input(Code::token_out_of_range, "token {} is outside the vocabulary of {}", token, model_.config().vocab);
   }
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   if (!request.slide && length + (request.max_tokens > 0 ? 1 : 0) > capacity_)
     bad_input(Code::text_too_long,
-              "the prompt has {} tokens, but the model reads at most model.seq_len = {}: shorten it", length,
+              "the prompt has {} tokens, but the model reads at most model.seq_len = {}; shorten it", length,
               capacity_);
   auto sequence = std::make_shared<Sequence>(TextStream(tokenizer_, request.stop));
   // Padding tokens are never generated.
@@ -147,7 +146,7 @@ SequenceId Engine::add(SequenceRequest request) {
     const std::lock_guard lock(mutex_);
     if (std::ssize(waiting_) >= options_.max_waiting) {
       ++statistics_.refused;
-      bad_input(Code::server_busy, "{} requests wait already: try again later", waiting_.size());
+      bad_input(Code::server_busy, "{} requests are waiting already; try again later", waiting_.size());
     }
     id = sequence->id = next_id_++;
     ++statistics_.added;
@@ -409,10 +408,9 @@ void Engine::process(Flight& flight, DecodeResult result) {
     if (sequence->finished) continue;
     if (!result.wanted[i].finite)
       finish(sequence, FinishReason::failed,
-             std::make_exception_ptr(make_error(
-                 Fault::failure, Code::loss_not_finite,
-                 "the model's scores are not finite numbers: its checkpoint is unusable; use an earlier one with "
-                 "--checkpoint STEP")));
+             std::make_exception_ptr(make_error(Fault::failure, Code::loss_not_finite,
+                                                "the model's logits are not finite, so this checkpoint is unusable; "
+                                                "use an earlier one with --checkpoint STEP")));
     else if (flight.request[i].kind == WantedRow::Kind::draw)
       drawn(sequence, result.wanted[i]);
     else

@@ -57,11 +57,11 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     out[i].prompt = tokenizer.encode(prompts[i]);
     if (out[i].prompt.empty())
-      bad_input(Code::prompt_empty, "prompt {} (\"{}\") has no token; write at least one word", options.first + i + 1,
+      bad_input(Code::prompt_empty, "prompt {} (\"{}\") has no tokens; use at least one word", options.first + i + 1,
                 prompts[i]);
     if (!options.slide && std::ssize(out[i].prompt) >= capacity)
       bad_input(Code::text_too_long,
-                "prompt {} has {} tokens, but the model reads at most model.seq_len = {}: shorten it", i + 1,
+                "prompt {} has {} tokens, but the model reads at most model.seq_len = {}; shorten it", i + 1,
                 out[i].prompt.size(), capacity);
   }
   if (prompts.empty()) return out;
@@ -69,7 +69,7 @@ std::vector<Generated> generate(Model& model, const Tokenizer& tokenizer, const 
   const double needed = static_cast<double>(how.max_sequences) * cache_bytes_per_slot(model, capacity);
   if (options.adapt_window > 0 && model.context().device.is_cpu() && needed > memory_limit())
     bad_input(Code::memory_insufficient,
-              "{} texts at once need {:.1f} GiB of memory for what was read, and there are {:.1f}: request fewer",
+              "the KV cache of {} texts requires {:.1f} GiB of memory, but {:.1f} are available; request fewer at once",
               prompts.size(), needed / (1 << 30), memory_limit() / (1 << 30));
   Engine engine(model, tokenizer, how);
   std::vector<SequenceId> ids;

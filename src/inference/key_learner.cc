@@ -54,7 +54,7 @@ const Tensor& KeySnapshot::One::of(const std::string& name) const {
   for (const auto& [own, tensor] : tensors) {
     if (own == name) return tensor;
   }
-  failed(Code::parameter_unknown, "a snapshot of keys has no {}", name);
+  failed(Code::parameter_unknown, "a snapshot of keys lacks {}", name);
 }
 
 KeySnapshot::KeySnapshot(Model& model) {

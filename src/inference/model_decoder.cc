@@ -26,8 +26,7 @@ class HostDecoder : public ModelDecoder {
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)
       bad_input(Code::experts_missing,
-                "{}: this run has no experts (model.ffn is not \"some\"), so there are no keys that could learn",
-                "--adapt");
+                "{}: this run has no experts (model.ffn is not \"some\"), and therefore no keys to learn", "--adapt");
     learner_.emplace(model, choose_rules(model.config().keys, options.adapt_rules), options.adapt_step);
   }
 
@@ -113,7 +112,7 @@ class HostDecoder : public ModelDecoder {
 void HostDecoder::keep_half_weights() {
   Context& ctx = model_.context();
   if (!ctx.device.is_cpu() || ctx.compute != DType::f32)
-    bad_input(Code::option_conflict, "{}: only for fp32 on the CPU; on a GPU, use --precision bf16", "--half-weights");
+    bad_input(Code::option_conflict, "{}: requires fp32 on the CPU; on a GPU, use --precision bf16", "--half-weights");
   products_.add_half(model_.parameters().compute ? model_.parameters().compute : model_.parameters().value);
   for (const Layer& layer : model_.layers()) {
     for (const Tensor* library : {&layer.experts.w1.compute, &layer.experts.w2.compute}) {

@@ -125,11 +125,11 @@ void check_key_choices(std::span<const LayerChoices> layers, const Tensor* targe
     const std::int64_t rows = layer.query.dim(0), size = layer.query.dim(1);
     if (layer.query.shape() != first.query.shape() || routing.indices.shape() != first.routing.indices.shape() ||
         sums.slot_counts.shape() != first.sums->slot_counts.shape() || !(needs == first.plan.needs))
-      failed(Code::shape_mismatch, "layers of different shapes or rules cannot add up their keys together");
+      failed(Code::shape_mismatch, "layers with different shapes or rules cannot sum their keys together");
     if (routing.indices.dim(0) != rows || routing.indices.dim(1) > sums.slot_counts.dim(1) ||
         routing.gates.shape() != routing.indices.shape() || (targets != nullptr && targets->elements() != rows) ||
         (needs.query_sums && sums.query_sums && sums.query_sums.dim(2) != size)) {
-      failed(Code::shape_mismatch, "key sums {} do not fit queries {} with choices {} and gates {}",
+      failed(Code::shape_mismatch, "key sums {} do not match queries {} with assignments {} and gates {}",
              sums.slot_counts.shape().text(), layer.query.shape().text(), routing.indices.shape().text(),
              routing.gates.shape().text());
     }

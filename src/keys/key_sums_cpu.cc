@@ -49,7 +49,7 @@ Choices sort_choices(Context& ctx, const LayerChoices& layer, const Tensor* targ
     for (std::int64_t i = 0; i < slots; ++i) {
       const std::int64_t e = index[taking[p] * slots + i];
       if (e < 0 || e >= experts)
-        failed(Code::index_out_of_range, "token {} chose expert {}, and there are {} (counted from 0)", taking[p], e,
+        failed(Code::index_out_of_range, "token {} chose expert {}, but there are {} (counted from 0)", taking[p], e,
                experts);
       ++offset[e * slots + i];
     }

@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(threads) after_kernel(const __grid_constant__ 
 void update_keys(Context& ctx, std::span<const LayerUpdate> layers) {
   if (layers.empty()) return;
   const std::int64_t experts = layers[0].state->keys.dim(0), d = layers[0].state->keys.dim(1);
-  if (d > 6000) failed(Code::size_unsupported, "the GPU's keys have at most 6000 numbers, not {}", d);
+  if (d > 6000) failed(Code::size_unsupported, "keys on the GPU may have at most 6000 dimensions (got {})", d);
   for (const LayerUpdate& layer : layers) {
     if (layer.state->keys.shape() != layers[0].state->keys.shape())
       failed(Code::shape_mismatch, "keys {} and {} cannot be updated together", layers[0].state->keys.shape().text(),

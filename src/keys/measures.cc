@@ -43,8 +43,7 @@ double max_over_mean_load(const std::vector<double>& usage) {
 
 std::vector<Clique> frequent_sets(const std::vector<std::int32_t>& indices, int top_k, std::size_t most) {
   if (top_k < 1 || indices.size() % static_cast<std::size_t>(top_k) != 0) {
-    failed(Code::shape_mismatch, "{} choices are not a whole number of tokens with {} choices each", indices.size(),
-           top_k);
+    failed(Code::shape_mismatch, "{} assignments are not a multiple of the {} per token", indices.size(), top_k);
   }
   std::map<std::vector<int>, std::int64_t> seen;
   for (auto first = indices.begin(); first != indices.end(); first += top_k) {

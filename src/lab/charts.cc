@@ -80,7 +80,7 @@ Chart loss_chart(const RunGroup& group) {
     add_series(spec, "published validation", "published-valid", published_points(group, "val"));
   }
   return {group.id() + "-loss", "Loss over the steps",
-          padded ? "Training and validation count padding, as this run was trained; real tokens do not." : "", spec};
+          padded ? "Training and validation loss count padding, as this run was trained." : "", spec};
 }
 
 Chart layer_chart(const RunGroup& group, bool entropy) {
@@ -113,12 +113,11 @@ Chart layer_chart(const RunGroup& group, bool entropy) {
   if (group.comparable())
     add_series(spec, "published, middle layer", "published-valid",
                published_points(group, entropy ? "entropy" : "gini"));
-  const std::string meaning =
-      entropy ? fmt::format("All experts used alike would be {:.2f} bits.", std::log2(run.recipe.model.experts))
-              : "0: all experts used alike. 1: one expert does all.";
+  const std::string meaning = entropy ? fmt::format("Uniform load: {:.2f} bits.", std::log2(run.recipe.model.experts))
+                                      : "0 = uniform load, 1 = one expert has all.";
   return {group.id() + (entropy ? "-entropy" : "-gini"),
           entropy ? "Entropy of usage by layer" : "Gini of usage by layer",
-          meaning + " Numbers at the right are layers; light lines are the first layers, dark lines the last.", spec};
+          meaning + " Labels on the right are layers, from light (first) to dark (last).", spec};
 }
 
 namespace {
@@ -150,19 +149,19 @@ std::string astray_note(const std::vector<const RunGroup*>& groups, double limit
         names += fmt::format("{}{} at {:.4f}", names.empty() ? "" : ", ", run.found.name, *loss);
     }
   }
-  return fmt::format("Beyond the drawing: {}. ", names);
+  return fmt::format("Outside the chart: {}. ", names);
 }
 
 }  // namespace
 
 Chart comparison_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {
-  json spec = lines("epoch", "validation loss over real tokens, nats");
+  json spec = lines("epoch", "validation loss over non-padding tokens, nats");
   for (const RunGroup* group : groups) {
     add_series(spec, group->name, "category",
                eval_points(
                    group->first(), [](const EvalPoint& e) { return e.loss; }, true));
   }
-  std::string note = "One line an experiment, its first seed.";
+  std::string note = "One line per experiment, first seed.";
   if (const auto limit = astray_above(groups)) {
     double end = 0;
     for (const RunGroup* group : groups) {
@@ -181,18 +180,18 @@ Chart overlaid_validation(const std::vector<const RunHistory*>& runs, bool per_b
     add_series(spec, run->found.folder, "category",
                eval_points(*run, [&](const EvalPoint& e) { return per_byte ? e.bits_per_byte : e.loss; }));
   }
-  return {"validation", "Validation loss", "Over real tokens.", spec};
+  return {"validation", "Validation loss", "Over non-padding tokens.", spec};
 }
 
 Chart overlaid_training(const std::vector<const RunHistory*>& runs) {
   json spec = lines("step", "nats/token");
   for (const RunHistory* run : runs) add_series(spec, run->found.folder, "category", train_points(*run));
-  return {"training", "Training loss", "Many steps are averaged to neighboring means.", spec};
+  return {"training", "Training loss", "Averaged over neighboring steps.", spec};
 }
 
 Chart dots_chart(const std::string& id, const std::string& title, const std::vector<const RunGroup*>& groups) {
   json spec{{"kind", "dots"},
-            {"x", {{"name", "final validation loss over real tokens, nats"}}},
+            {"x", {{"name", "final validation loss over non-padding tokens, nats"}}},
             {"series", json::array()},
             {"categories", json::array()}};
   for (const RunGroup* group : groups) {
@@ -206,7 +205,7 @@ Chart dots_chart(const std::string& id, const std::string& title, const std::vec
     spec["categories"].push_back(group->name);
   }
   std::string note =
-      "A dot a run; less is better. Where an experiment has several seeds, the width of its dots is what chance does.";
+      "One dot per run; lower is better. The spread of an experiment's seeds shows the effect of chance.";
   if (const auto limit = astray_above(groups)) {
     double begin = INFINITY, end = 0;
     for (const json& series : spec["series"]) {

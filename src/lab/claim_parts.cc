@@ -140,7 +140,7 @@ std::string describe_measure(const ClaimPart& part) {
     case Asked::loss: what = "loss"; break;
     case Asked::bits: what = "bits per byte"; break;
     case Asked::gini: what = "Gini"; break;
-    case Asked::time: what = "time of a step"; break;
+    case Asked::time: what = "step time"; break;
     case Asked::gain:
       return fmt::format("gain of {} over {}, as a multiple of that of {} over {}", part.run, part.against,
                          part.than.at(0), part.than.at(1));

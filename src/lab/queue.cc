@@ -42,11 +42,10 @@ std::optional<Error> missing_text(const Recipe& of_run) {
   for (const auto& [key, path] :
        {std::pair{"data.train", recipe.data.train}, std::pair{"data.valid", recipe.data.valid}}) {
     if (path.empty() || is_builtin(path) || exists_path(path)) continue;
-    return make_error(
-        Fault::input, Code::data_missing,
-        "{} = \"{}\" is not there: put or link the text at this path, name your own with --data FILE --valid FILE, or "
-        "take built-in stories with --builtin",
-        key, path);
+    return make_error(Fault::input, Code::data_missing,
+                      "{} = \"{}\": text not found; put it at this path, use your own with --data FILE --valid FILE, "
+                      "or built-in text with --builtin",
+                      key, path);
   }
   return std::nullopt;
 }
@@ -59,8 +58,7 @@ PlannedRun plan_one(const SeriesIndex& index, const std::string& name, int seed,
   Recipe recipe = scale_recipe(load_recipe(index.recipe_path(name), {}), options.scale);
   if (!options.train.empty() && !recipe.stages.empty())
     bad_input(Code::option_conflict,
-              "{}: its stages have their own texts, which --data would replace by one; use stage.1.data.train=FILE",
-              name);
+              "{}: --data would replace the texts of all stages by one; use stage.1.data.train=FILE", name);
   // Stages need different texts: each gets a separate built-in domain.
   for (std::size_t i = 0; options.builtin && i < recipe.stages.size(); ++i) {
     for (auto& [key, value] : recipe.stages[i].settings) {
@@ -119,7 +117,7 @@ void remember(const PlannedRun& run, const Log& log, const std::string& failure 
     if (known && known->stored && known->identity == run.identity && known->failure == failure) return;
     write_identity(run.folder, run.identity, failure);
   } catch (const std::exception& error) {
-    log.warning(Code::run_unlisted, "{}: what the run is could not be noted: {}", run.folder, error.what());
+    log.warning(Code::run_unlisted, "{}: the identity of the run cannot be saved: {}", run.folder, error.what());
   }
 }
 
@@ -230,7 +228,7 @@ class Doing {
       if (!team_.alone()) throw;
     } catch (const std::bad_alloc&) {
       const Error error = make_error(Fault::failure, Code::out_of_memory,
-                                     "out of memory; 'some info RECIPE' shows how much a run needs");
+                                     "out of memory; 'some info RECIPE' shows the memory that a run requires");
       fail(error.what());
       give_up_alone(error);
     } catch (const Error& error) {
@@ -285,7 +283,7 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   if (names.empty()) bad_input(Code::argument_missing, "no series or runs given; 'some lab list' lists them");
   if (options.seeds < 1) bad_input(Code::option_invalid, "{} {}: must be an integer >= 1", "--seeds", options.seeds);
   if (options.builtin && !options.train.empty())
-    bad_input(Code::option_conflict, "{} and --data exclude one another", "--builtin");
+    bad_input(Code::option_conflict, "{} cannot be combined with --data", "--builtin");
   if (options.train.empty() && !options.valid.empty())
     bad_input(Code::option_needs_another, "{} requires --data", "--valid");
   for (const std::string& file : {options.train, options.valid}) {
@@ -294,7 +292,8 @@ std::vector<PlannedRun> plan_runs(const SeriesIndex& index, const std::vector<st
   }
   for (const std::string& change : options.overrides) {
     if (change.starts_with("seed=") && options.seeds > 1)
-      bad_input(Code::option_conflict, "{}: --seeds counts up from the seed of the recipe; use one of the two", change);
+      bad_input(Code::option_conflict,
+                "{}: cannot be combined with --seeds, which counts up from the seed of the recipe", change);
   }
   std::vector<PlannedRun> plan;
   for (const std::string& name : index.select(names)) {
@@ -378,7 +377,7 @@ int choose_ranks_per_run(const std::vector<PlannedRun>& plan, const Group& ranks
   }
   if (asked) {
     if (std::find(possible.begin(), possible.end(), *asked) == possible.end())
-      bad_input(Code::ranks_uneven, "{} {}: {} rank{} started, which {} cannot share evenly; it may be {}",
+      bad_input(Code::ranks_uneven, "{} {}: {} rank{} started, which {} cannot share evenly; must be {}",
                 "--ranks-per-run", *asked, ranks.size(), ranks.alone() ? " was" : "s were", *asked,
                 fmt::join(possible, ", "));
     for (const PlannedRun& run : plan) {

@@ -254,11 +254,11 @@ Table claim_table(const Question& question, const std::string& id) {
 Table part_table(const Question& question, const std::string& id) {
   Table table;
   table.id = id + "-parts";
-  table.columns = {{"what it says", "", false},
+  table.columns = {{"claim", "", false},
                    {"measured", "", false},
                    {"wanted", "", true},
                    {"here", "", true},
-                   {"what is left", "", false}};
+                   {"conclusion", "", false}};
   for (std::size_t i = 0; i < question.parts.size(); ++i) {
     const ClaimPart& part = question.claim.parts[i];
     const PartResult& result = question.parts[i];
@@ -286,7 +286,7 @@ void add_claim(Document& document, Table& all_claims, const ReportTexts& texts, 
   document.table(claim_table(question, id));
   if (!question.parts.empty()) document.table(part_table(question, id));
   document.paragraph(question.answer());
-  document.chart(dots_chart(id + "-dots", "Final loss over real tokens", question.both()));
+  document.chart(dots_chart(id + "-dots", "Final loss over non-padding tokens", question.both()));
 }
 
 }  // namespace
@@ -295,7 +295,7 @@ void add_claims(Document& document, const ReportTexts& texts, const std::vector<
   Document part{Header{}};
   Table all_claims;
   all_claims.id = "all-claims";
-  all_claims.columns = {{"claim", "", false}, {"what is left", "", false}};
+  all_claims.columns = {{"claim", "", false}, {"conclusion", "", false}};
   std::vector<double> scales;
   for (const RunGroup& group : groups) {
     if (std::find(scales.begin(), scales.end(), group.scale) == scales.end()) scales.push_back(group.scale);

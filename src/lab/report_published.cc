@@ -37,7 +37,7 @@ struct RunNumber {
 constexpr int three_digits = -1;  // three significant digits
 constexpr RunNumber run_numbers[] = {
     {"total_parameters_m", "parameters, million", 2, true},
-    {"trainable_parameters_m", "of these trained, million", 2, true},
+    {"trainable_parameters_m", "trained, million", 2, true},
     {"steps", "steps", 0, true},
     {"experts_used", "experts ever used, middle layer, best epoch", 0, true},
     {"best_gini", "Gini, middle layer, best epoch", 4, false},
@@ -134,22 +134,22 @@ void add_size_and_speed(Document& document, const RunGroup& group) {
                           here ? written(*here, number) : "–"});
     if (number.key == std::string("trainable_parameters_m"))
       table.rows.push_back(
-          {"share that is trained",
+          {"trained fraction",
            published_text(group, trained_share(published_number(group.published(), "total_parameters_m"), told)),
            trained_share(run.measured_once("total_parameters_m"), here)});
   }
   if (run.last() != nullptr && run.middle < run.last()->layers.size()) {
-    table.rows.push_back({fmt::format("experts chosen in the last epoch, layer {}", run.middle), "–",
+    table.rows.push_back({fmt::format("experts used in the last epoch, layer {}", run.middle), "–",
                           fmt::format("{:.0f} of {}", run.last()->layers[run.middle].used, run.recipe.model.experts)});
   }
   if (timing.steps > 0) {
-    table.rows.push_back({"time, with evaluations and checkpoints", "–",
+    table.rows.push_back({"time, including evaluations and checkpoints", "–",
                           duration(timing.seconds) + (run.last() != nullptr && timing.steps < run.last()->step
                                                           ? fmt::format(" (of {} steps)", timing.steps)
                                                           : "")});
-    table.rows.push_back({"real tokens per second", "–", grouped(timing.tokens / timing.seconds)});
+    table.rows.push_back({"non-padding tokens per second", "–", grouped(timing.tokens / timing.seconds)});
     if (run.recipe.data.count_pads)
-      table.rows.push_back({"positions per second, padding with them", "–", grouped(timing.slots / timing.seconds)});
+      table.rows.push_back({"positions per second, including padding", "–", grouped(timing.slots / timing.seconds)});
     table.rows.push_back(
         {"computation, TFLOP/s", "–", fmt::format("{:.3g}", timing.operations / timing.seconds / 1e12)});
     // The publications mention an A100, but their logs contain a line that is printed for any newer GPU as well.
@@ -167,8 +167,8 @@ void add_published_comparison(Document& document, const RunGroup& group) {
   if (published == nullptr || published->epochs.empty()) return;
   Table table;
   table.id = group.id() + "-published";
-  table.caption = group.comparable() ? "Published against reproduced, epoch by epoch"
-                                     : "Published numbers of the run that was reported, and this one, epoch by epoch";
+  table.caption = group.comparable() ? "Published and reproduced, epoch by epoch"
+                                     : "Published and reproduced numbers, epoch by epoch";
   table.columns = {{"epoch", "", true}};
   std::vector<const ComparedMeasure*> measures;
   for (const ComparedMeasure& measure : compared) {

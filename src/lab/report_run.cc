@@ -84,8 +84,9 @@ void add_honest_numbers(Document& document, const RunGroup& group) {
   Table table;
   table.id = group.id() + "-real";
   const bool padded = run.recipe.data.count_pads;
-  table.caption = padded ? "Over real tokens (padded loss: over all positions; the published one is a mean of batches)"
-                         : "Over real tokens";
+  table.caption =
+      padded ? "Over non-padding tokens (padded loss: over all positions; the published loss is a mean over batches)"
+             : "Over non-padding tokens";
   const bool experts = !run.evaluations.front().layers.empty();
   table.columns = {{"epoch", "", true},
                    {"step", "", true},
@@ -94,7 +95,7 @@ void add_honest_numbers(Document& document, const RunGroup& group) {
                    {"bits per byte", "", true}};
   if (padded) {
     table.columns.push_back({"padded loss", "", true});
-    table.columns.push_back({"share of real tokens", "", true});
+    table.columns.push_back({"fraction of non-padding tokens", "", true});
   }
   if (experts) {
     const std::string layer = fmt::format("layer {}", run.middle);
@@ -252,14 +253,13 @@ void add_samples(Document& document, const ReportTexts& texts, const RunGroup& g
     if (!samples.skipped.empty()) document.paragraph("Sample text: " + samples.skipped + ".");
     return;
   }
-  document.heading(4, group.id() + "-samples", fmt::format("What it writes (step {})", samples.step));
+  document.heading(4, group.id() + "-samples", fmt::format("Generated text (step {})", samples.step));
   for (const Sample& sample : samples.samples) {
     document.paragraph(Text("From ").code(sample.prompt).add(", " + sample.how + ":"));
     document.quote(sample.text);
   }
   if (samples.trace.empty()) return;
-  document.begin_fold(
-      Text(fmt::format("Trace: the experts each token of the first text went through, layer {}", samples.layer)));
+  document.begin_fold(Text(fmt::format("Trace: experts of each token of the first text, layer {}", samples.layer)));
   Table table;
   table.id = group.id() + "-trace";
   table.columns = {{"token", "", false}, {"experts, best first", "", false}, {"gates", "", false}};
@@ -290,12 +290,12 @@ bool add_key_charts(Document& document, const RunGroup& group, Threads& threads)
       read_key_positions(run.found.folder, middle, positions_per_map(run.recipe.model.experts, max_key_points));
   if (positions.size() < 2 || positions.back().keys.count < 3) return true;
   const LayerPoint& layer = run.last()->layers.at(run.middle);
-  document.chart(key_map_chart(
-      threads, group.id() + "-keys", fmt::format("Keys of layer {} and their path", middle),
-      fmt::format("One circle per key, larger and darker for more used experts; the line leads back to its initial "
-                  "place. Keys moved by {:.3f} on average, {:.3f} at most.",
-                  layer.moved_mean, layer.moved_most),
-      positions, positions.back().usage));
+  document.chart(
+      key_map_chart(threads, group.id() + "-keys", fmt::format("Keys of layer {} and their path", middle),
+                    fmt::format("One circle per key, larger and darker for more used experts; the line leads to its "
+                                "initial position. Keys moved by {:.3f} on average, {:.3f} at most.",
+                                layer.moved_mean, layer.moved_most),
+                    positions, positions.back().usage));
   return true;
 }
 
@@ -316,11 +316,11 @@ void add_run(Document& document, const ReportTexts& texts, const RunGroup& group
   if (group.published() != nullptr)
     about.add(fmt::format("Published in: {}. {}", group.published()->source, group.published()->note));
   else
-    about.add("No number of this run was published.");
+    about.add("No numbers of this run were published.");
   document.paragraph(std::move(about));
   document.paragraph(Text("Text: ")
                          .code(run.recipe.data.train)
-                         .add(group.reads_builtin() ? ", in place of the recipe's own. Folder: " : ". Folder: ")
+                         .add(group.reads_builtin() ? ", instead of the recipe's own. Folder: " : ". Folder: ")
                          .code(run.found.folder)
                          .add("."));
   add_settings(document, group);

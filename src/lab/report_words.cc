@@ -140,8 +140,8 @@ void add_series(Document& document, const ReportTexts& texts, const Series& seri
   }
   if (evaluated.size() < 2) return;
   document.begin_side_by_side();
-  document.chart(comparison_chart("curves-" + series.name, "Validation loss over real tokens", evaluated));
-  document.chart(dots_chart("dots-" + series.name, "Where they ended", evaluated));
+  document.chart(comparison_chart("curves-" + series.name, "Validation loss over non-padding tokens", evaluated));
+  document.chart(dots_chart("dots-" + series.name, "Final losses", evaluated));
   document.end_side_by_side();
 }
 
@@ -151,9 +151,13 @@ void add_experiment_index(Document& document, const ReportTexts& texts, const Se
   document.paragraph(texts.say("index"));
   Table table;
   table.id = "experiment-index";
-  table.columns = {{"series", "", false},          {"run", "", false},       {"what", "", false},
-                   {"published loss", "", true},   {"perplexity", "", true}, {"here, as trained", "", true},
-                   {"here, real tokens", "", true}};
+  table.columns = {{"series", "", false},
+                   {"run", "", false},
+                   {"what", "", false},
+                   {"published loss", "", true},
+                   {"perplexity", "", true},
+                   {"here, as trained", "", true},
+                   {"here, non-padding tokens", "", true}};
   for (const Series& series : index.series) {
     for (const std::string& name : series.recipes) {
       const Recipe recipe = load_recipe(index.recipe_path(name), {});
@@ -174,7 +178,7 @@ void add_experiment_index(Document& document, const ReportTexts& texts, const Se
       if (!found) table.rows.push_back({series.name, name, recipe.title, loss, perplexity, "–", "–"});
     }
   }
-  document.begin_fold(Text(fmt::format("Every experiment ({} lines)", table.rows.size())));
+  document.begin_fold(Text(fmt::format("All experiments ({} lines)", table.rows.size())));
   document.table(std::move(table));
   document.end_fold();
   add_published_numbers(document, index, groups);

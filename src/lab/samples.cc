@@ -53,7 +53,7 @@ std::optional<RunSamples> read_samples(const std::string& path, std::optional<st
     log.warning(Code::checksum_missing,
                 "{} was written by an older version without a checksum, so damage cannot be detected", path);
   else if (checksum_of(stored.json()) != stored.need<std::string>("checksum"))
-    bad_input(Code::samples_damaged, "{}: is damaged: its checksum is not the one that was written", path);
+    bad_input(Code::samples_damaged, "{}: damaged (its checksum does not match)", path);
   if (stored.get<int>("version", 0) != version) return std::nullopt;
   RunSamples samples;
   samples.step = stored.need<std::int64_t>("step");
@@ -103,10 +103,10 @@ RunSamples write_samples(const RunHistory& history, const DeviceChoice& device, 
   options.max_tokens = std::min<std::int64_t>(new_tokens, run.recipe.model.seq_len / 2);
   options.temperature = 0;
   const std::vector<Generated> likeliest = generate(*run.model, run.tokenizer, {prompts[0]}, options);
-  samples.samples.push_back({prompts[0], "the likeliest token each time", likeliest[0].text});
+  samples.samples.push_back({prompts[0], "greedy (most likely token)", likeliest[0].text});
   options.temperature = 0.8;
   for (const Generated& one : generate(*run.model, run.tokenizer, prompts, options)) {
-    samples.samples.push_back({prompts[samples.samples.size() - 1], "drawn at temperature 0.8", one.text});
+    samples.samples.push_back({prompts[samples.samples.size() - 1], "sampled at temperature 0.8", one.text});
   }
   trace(run, likeliest[0], samples);
   return samples;
@@ -118,7 +118,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
   RunSamples samples;
   const auto checkpoints = list_checkpoints(run.found.folder);
   if (!run.recipe.model.causal) {
-    samples.skipped = "none, since a model without a causal mask cannot write";
+    samples.skipped = "none: a model without a causal mask cannot generate text";
     return samples;
   }
   const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
@@ -128,17 +128,17 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
       if (auto found = read_samples(kept, step, host.log)) return *found;
     } catch (const Error& error) {
       host.log.warning(Code::samples_damaged, "{}; the samples are {}", error.what(),
-                       checkpoints.empty() ? "left out" : "generated again");
+                       checkpoints.empty() ? "omitted" : "generated again");
     }
   }
   if (checkpoints.empty()) {
-    samples.skipped = "none, since no checkpoint is in the run's folder";
+    samples.skipped = "none: no checkpoint in the run folder";
     return samples;
   }
   if (choose_device(device).kind == DeviceKind::cpu && run.parameters.total > max_parameters_on_a_cpu) {
     samples.skipped = fmt::format(
-        "left out, since opening {:.1f} billion parameters on a CPU takes long; make the report once with --device "
-        "cuda, and it stays in the run folder",
+        "omitted: opening {:.1f} billion parameters on a CPU takes long; create the report once with --device cuda, "
+        "which caches them in the run folder",
         static_cast<double>(run.parameters.total) / 1e9);
     return samples;
   }
@@ -149,7 +149,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     write_output_file(kept, stored.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
   } catch (const Error& error) {
     samples.skipped = std::string("none: ") + error.what();
-    host.log.warning(Code::samples_damaged, "{}: its samples are left out: {}", run.found.folder, error.what());
+    host.log.warning(Code::samples_damaged, "{}: samples omitted: {}", run.found.folder, error.what());
   }
   return samples;
 }

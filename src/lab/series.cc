@@ -135,7 +135,7 @@ SeriesIndex load_series_index(const std::string& path) {
         bad_input(Code::setting_type, "{}:{}: {}: must be tables headed [[series]]", path, item.line, "series");
       Series series = read_series(item, path);
       if (index.find(series.name) != nullptr)
-        bad_input(Code::name_taken, "{}:{}: there are two series named {}", path, item.line, series.name);
+        bad_input(Code::name_taken, "{}:{}: two series are named {}", path, item.line, series.name);
       for (const std::string& recipe : series.recipes) {
         if (!exists_path(index.recipe_path(recipe))) {
           bad_input(Code::recipe_not_found, "{}:{}: series {} lists the recipe {}, but file {} was not found", path,

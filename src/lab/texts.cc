@@ -144,14 +144,14 @@ class Reader {
       bad_input(Code::setting_missing,
                 "{}: a part of a claim requires what it says, a run, and a bound: below, above or both", place(node));
     if ((one.measure == Measure::time || one.measure == Measure::gain) && one.against.empty())
-      bad_input(Code::setting_missing, "{}: a part that measures time or gain requires a run it is held against",
+      bad_input(Code::setting_missing, "{}: a part that measures time or gain requires a run for comparison",
                 place(node));
     if (one.than.size() != (one.measure == Measure::gain ? 2 : 0))
       bad_input(Code::setting_conflict, "{}: than = [run, base] belongs to measure = \"gain\", which requires it",
                 place(node));
     if (one.measure == Measure::published && !one.against.empty())
       bad_input(Code::setting_conflict,
-                "{}: measure = \"published\" is held against the published number, not against a run", place(node));
+                "{}: measure = \"published\" compares with the published number, not with a run", place(node));
     return one;
   }
 
@@ -206,15 +206,14 @@ class Reader {
       bad_input(Code::setting_missing, "{}: a claim requires an id, a claim, a question and runs", place(node));
     if (one.expects == Expects::lowest && one.subject.empty())
       bad_input(Code::setting_missing,
-                "{}: expects = \"lowest\" requires a subject: the run that is to have the lowest loss", place(node));
+                "{}: expects = \"lowest\" requires a subject: the run expected to have the lowest loss", place(node));
     if (one.expects == Expects::beats && one.controls.empty())
       bad_input(Code::setting_missing, "{}: expects = \"beats\" requires controls", place(node));
     if (const TomlNode* parts = node.find("part")) {
       for (std::size_t i = 0; i < one.parts.size(); ++i) check_part(one.parts[i], one, parts->items[i]);
     }
     for (const Claim& other : texts_.claims) {
-      if (other.id == one.id)
-        bad_input(Code::name_taken, "{}: there is another claim with the id {}", place(node), one.id);
+      if (other.id == one.id) bad_input(Code::name_taken, "{}: another claim has the id {}", place(node), one.id);
     }
     if (one.along.empty()) one.along = one.runs;
     texts_.claims.push_back(std::move(one));

@@ -447,8 +447,8 @@ ContextStore ContextStore::restore(const ContextSettings& settings, int vocabula
   const std::size_t entries = state.entries.size() / 4;
   const auto require = [&](bool holds, const char* what, std::size_t index) {
     if (!holds)
-      bad_input(Code::memory_damaged, "{}: the contexts are damaged: {} {} is not possible; restore a copy", where,
-                what, index);
+      bad_input(Code::memory_damaged, "{}: the contexts are damaged: invalid {} {}; restore a copy", where, what,
+                index);
   };
   require(state.nodes.size() == nodes * width && nodes >= 1, "number of contexts", nodes);
   require(state.entries.size() == entries * 4 && state.usage.size() == entries && state.places.size() == 2 * entries &&

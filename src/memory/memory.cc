@@ -251,9 +251,8 @@ std::int64_t default_window(const ModelConfig& config) { return std::clamp<std::
 Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& config, const Tensor& mean) {
   if (settings.window == 0) settings.window = default_window(config);
   if (settings.window > config.seq_len)
-    bad_input(Code::window_out_of_range,
-              "a window of {} tokens is more than the model reads at once: model.seq_len is {}", settings.window,
-              config.seq_len);
+    bad_input(Code::window_out_of_range, "a window of {} tokens exceeds the model's context (model.seq_len = {})",
+              settings.window, config.seq_len);
   Memory memory;
   memory.settings = settings;
   memory.store = make_store(ctx, settings, mean);
@@ -311,12 +310,12 @@ std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
 void merge(Context& ctx, Memory& memory, const Memory& other) {
   if (memory.model != other.model)
     bad_input(Code::memory_mismatch,
-              "the two memories belong to different models ({} and {}): their keys mean different things", memory.model,
+              "the two memories belong to different models ({} and {}), so their keys are not comparable", memory.model,
               other.model);
   if (memory.settings.contexts > 0 && other.settings.contexts > 0 &&
       memory.settings.contexts != other.settings.contexts)
     bad_input(Code::memory_settings,
-              "the contexts of the two memories have up to {} and {} tokens: read one of them again with the other's "
+              "the contexts of the two memories have up to {} and {} tokens; read one of them again with the other's "
               "--contexts",
               memory.settings.contexts, other.settings.contexts);
   // A text with the same name or file and the same beginning is the same text.

@@ -107,14 +107,15 @@ class Loader {
     const std::int64_t slots = memory.settings.slots, entries = memory.settings.values;
     const Shape keys = file_.shape("keys");
     if (keys.rank() != 2 || keys[0] != slots || keys[1] < 1)
-      bad_input(Code::memory_invalid, "{}: keys has shape {} where its settings call for [{}, d]", path(), keys.text(),
+      bad_input(Code::memory_invalid, "{}: keys has shape {}, but its settings require [{}, d]", path(), keys.text(),
                 slots);
     const std::vector<std::string> names = header.need<std::vector<std::string>>("texts");
     if (names.size() > max_texts)
-      bad_input(Code::memory_invalid, "{}: its header names {} texts; {} is the most", path(), names.size(), max_texts);
+      bad_input(Code::memory_invalid, "{}: its header has {} texts, more than the maximum of {}", path(), names.size(),
+                max_texts);
     std::vector<std::string> files = header.get<std::vector<std::string>>("files", {});  // missing in older files
     if (!files.empty() && files.size() != names.size())
-      bad_input(Code::memory_invalid, "{}: its header names {} texts and the files of {}", path(), names.size(),
+      bad_input(Code::memory_invalid, "{}: its header has {} texts and the files of {}", path(), names.size(),
                 files.size());
     files.resize(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
@@ -131,8 +132,9 @@ class Loader {
     if (const std::int64_t parts = memory.settings.parts; parts > 1) {
       store.centres = numbers("centres", {parts, keys[1]}, -1e15, 1e15);
       if (store.reach < slots / parts || store.reach % (slots / parts) != 0)
-        bad_input(Code::memory_invalid, "{}: its header: reach is {}, where parts of {} slots end at a multiple of it",
-                  path(), store.reach, slots / parts);
+        bad_input(Code::memory_invalid,
+                  "{}: its header: reach is {}; must be a multiple of {}, the slots per partition", path(), store.reach,
+                  slots / parts);
     }
     const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
@@ -190,8 +192,8 @@ class Loader {
       const bool fits = place.text >= 0 && place.text < std::ssize(memory.texts) && place.offset >= 0 &&
                         place.offset < std::ssize(memory.texts[static_cast<std::size_t>(place.text)].tokens);
       if (!fits)
-        bad_input(Code::memory_invalid, "{}: contexts.places names token {} of text {}, which is not there", path(),
-                  place.offset, place.text);
+        bad_input(Code::memory_invalid, "{}: contexts.places refers to token {} of text {}, which does not exist",
+                  path(), place.offset, place.text);
       packed_places.push_back(packed(place));
     }
     state.places = std::move(packed_places);
@@ -247,8 +249,8 @@ class Loader {
                 : text >= 0 && text < static_cast<std::int64_t>(texts.size()) && offset >= 0 &&
                       offset < static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
       if (!fits)
-        bad_input(Code::memory_invalid, "{}: {} of slot {} is token {} of text {}, which is not there", path(), name,
-                  m % slots, offset, text);
+        bad_input(Code::memory_invalid, "{}: {} of slot {} refers to token {} of text {}, which does not exist", path(),
+                  name, m % slots, offset, text);
       out.data<std::int64_t>()[m] = empty ? no_place : packed({text, offset});
     }
     return on_device(out);
@@ -327,8 +329,8 @@ MemorySaver::MemorySaver(const std::string& path) : path_(path), version_(file_s
 void MemorySaver::save(const Memory& memory) {
   if (file_stamp(path_) != version_)
     failed(Code::memory_not_kept,
-           "another program has written {} in the meantime, so what was learned here since is not "
-           "saved; repeat the command when the other program has ended",
+           "another program has written {} in the meantime, so the updates since then are not saved; repeat the "
+           "command when the other program has ended",
            path_);
   save_memory(memory, path_);
   version_ = file_stamp(path_);

@@ -300,7 +300,7 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
     }
     if (!std::isfinite(result.frozen) || !std::isfinite(result.mixed))
       failed(Code::loss_not_finite,
-             "the loss is {}: this model computes no finite numbers any more, its checkpoint is of no use",
+             "the loss is {}: the model's numbers are not finite, so this checkpoint is unusable",
              std::isfinite(result.frozen) ? result.mixed : result.frozen);
     results.push_back(result);
   }
@@ -429,8 +429,7 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
                   std::optional<std::int32_t> border) {
   Context& ctx = model.context();
   const std::int64_t count = std::min(most, static_cast<std::int64_t>(tokens.size()));
-  if (count < 1)
-    bad_input(Code::data_nothing_to_predict, "there is no text to take the mean of the model's states over");
+  if (count < 1) bad_input(Code::data_nothing_to_predict, "no text to compute the mean hidden state from");
   const std::int64_t length = model.config().seq_len, width = model.config().d_model;
   const std::int64_t together = windows_at_once(ctx, model.config());
   std::vector<double> sum(static_cast<std::size_t>(width), 0.0);

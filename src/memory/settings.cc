@@ -12,37 +12,35 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
   static const std::vector<Setting<MemorySettings>> settings = [] {
     SettingList<MemorySettings> list;
     list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(max_slots),
-                 "Slots of a memory that is read from the training text when training has ended; 0: none.");
+                 "Slots of a memory that is built from the training text after training; 0 = no memory.");
     list.number("match", &MemorySettings::match, -1, never_match,
                 "Cosine threshold for a match with a slot of the same token; 2 = nothing is merged.");
     Setting<MemorySettings>& sharpness =
         list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
-                      "How sharply nearness counts; of several the mixture finds out which to hear.");
+                      "Inverse temperature of the key products; of several values, the mixture learns the weights.");
     sharpness.high = 1e5;
     for (int n = 1; n <= static_cast<int>(max_sharpnesses); ++n) sharpness.lengths.push_back(n);
-    list.number("decay", &MemorySettings::decay, 0, 1, "Of the slots' usage, a window.");
+    list.number("decay", &MemorySettings::decay, 0, 1, "Decay of slot usage per update.");
     list.number("share", &MemorySettings::share, 0, 1,
                 "Fixed-share switching rate of the mixture of model and memory, per token.");
     list.number("counts", &MemorySettings::counts, 0, 1,
-                "The power of its count with which a slot is heard; 1: as its finds would be as slots of their own.");
+                "Exponent of a slot's count in its weight; 1 = like as many separate slots, 0 = counts are ignored.");
     list.integer("values", &MemorySettings::values, 1, static_cast<double>(max_values),
                  "Tokens per slot, each with a count; a slot is inserted with one and receives others by merging.");
     list.boolean("inherit", &MemorySettings::inherit,
                  "Merge-on-evict: an evicted slot is merged into its nearest neighbor; false = it is lost.");
     list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(max_parts),
                  "Partitions of the memory; a query searches the nearest; 1 = all slots.");
-    list.integer("look", &MemorySettings::look, 1, static_cast<double>(max_parts),
-                 "Parts that a query looks into, where there are several.");
-    list.integer(
-        "rounds", &MemorySettings::rounds, 0, static_cast<double>(max_rounds),
-        "Rounds of settling, when all is read: it is read again, and slots become the centres of what comes to them.");
+    list.integer("look", &MemorySettings::look, 1, static_cast<double>(max_parts), "Partitions searched per query.");
+    list.integer("rounds", &MemorySettings::rounds, 0, static_cast<double>(max_rounds),
+                 "k-means refinement passes over everything read.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(max_window),
-                 "Tokens from one lesson to the next; 0: half of model.seq_len, at most 256.");
+                 "Tokens per memory update; 0 = half of model.seq_len, at most 256.");
     list.integer("contexts", &MemorySettings::contexts, 0, longest_context,
-                 "Tokens of the longest context whose followers are counted, after every token; 0: none are counted.");
+                 "Maximum length of counted contexts in tokens; 0 = no contexts.");
     list.integer("context_entries", &MemorySettings::context_entries, static_cast<double>(min_context_entries),
                  static_cast<double>(max_context_entries),
-                 "Pairs of a context and a token that followed it, at most; the least used are evicted.");
+                 "Maximum number of (context, following token) pairs; the least used are evicted.");
     return list.list;
   }();
   return settings;

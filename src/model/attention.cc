@@ -15,7 +15,7 @@ void Attention::check(const ModelConfig& config) {
   const int head_size = config.d_model / config.heads;
   if (config.position == Position::rope && head_size % 2 != 0) {
     bad_input(Code::setting_out_of_range,
-              "{} = \"rope\": turns pairs, so model.d_model / model.heads = {} must be even", "model.position",
+              "{} = \"rope\": rotates pairs, so model.d_model / model.heads = {} must be even", "model.position",
               head_size);
   }
 }

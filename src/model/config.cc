@@ -60,8 +60,8 @@ void check_config(const ModelConfig& config) {
   at_least_one("some.d_ffn", config.d_ffn);
   at_least_one("some.top_k", config.top_k);
   if (config.top_k > config.experts) {
-    bad_input(Code::setting_out_of_range, "{} = {}: must not be more than some.experts = {}", "some.top_k",
-              config.top_k, config.experts);
+    bad_input(Code::setting_out_of_range, "{} = {}: must not exceed some.experts = {}", "some.top_k", config.top_k,
+              config.experts);
   }
   const std::vector<std::string> methods = seeded_libraries();
   if (std::find(methods.begin(), methods.end(), config.init) == methods.end() && !is_library_file(config.init))

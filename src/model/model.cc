@@ -228,7 +228,7 @@ Tensor Model::dropped_gradient(const Pass& pass, int place, const Tensor& dy) co
 
 void Model::check_ids(const DeviceBatch& batch) const {
   if (batch.smallest_id < 0 || batch.largest_id >= config().vocab) {
-    failed(Code::token_out_of_range, "a batch holds token ids from {} to {}; the model's vocabulary has 0 to {}",
+    failed(Code::token_out_of_range, "a batch contains token ids from {} to {}, but the vocabulary has 0 to {}",
            batch.smallest_id, batch.largest_id, config().vocab - 1);
   }
 }
@@ -359,9 +359,8 @@ Tensor Model::logits(const DeviceBatch& batch, const StepSettings& settings, con
 
 Model::Cache Model::make_cache(std::int64_t slots, std::int64_t capacity) {
   if (!config().causal)
-    bad_input(
-        Code::model_unsuitable,
-        "this model was trained without a causal mask (model.causal = false): it cannot generate text token by token");
+    bad_input(Code::model_unsuitable,
+              "this model was trained without a causal mask (model.causal = false) and cannot generate text");
   // A position is written before it is read. On the CPU, untouched memory costs nothing. On a GPU, kernels may load
   // positions that they then mask, so these must hold finite numbers.
   const auto make = [&](Shape shape) {
@@ -382,9 +381,9 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   Context& ctx = *ctx_;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= config().vocab)
-      failed(Code::token_out_of_range, "token {} is outside of the vocabulary of {}", tokens[i], config().vocab);
+      failed(Code::token_out_of_range, "token {} is outside the vocabulary of {}", tokens[i], config().vocab);
     if (positions[i] < 0 || positions[i] >= cache.capacity)
-      failed(Code::index_out_of_range, "position {} is outside of a cache of {}", positions[i], cache.capacity);
+      failed(Code::index_out_of_range, "position {} is outside a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
   Pass pass = new_pass(settings, false, token_ids, places);

@@ -79,7 +79,7 @@ Param ParameterStore::param(const std::string& name) const {
 void ParameterStore::set(Context& ctx, const std::string& name, const Tensor& values) {
   Param target = param(name);
   if (values.shape() != target.value.shape()) {
-    bad_input(Code::model_mismatch, "parameter {} has shape {} where the model needs {}", name, values.shape().text(),
+    bad_input(Code::model_mismatch, "parameter {} has shape {}, but the model requires {}", name, values.shape().text(),
               target.value.shape().text());
   }
   target.value.copy_from(values.to(ctx.master));

@@ -206,8 +206,8 @@ std::string write_html(const Document& document, const Assets& assets) {
       html_header(header));
   if (assets.script.empty() && !(charts.empty() && views.empty())) {
     out +=
-        "<p class=\"note\">The program that wrote this page was built without its charts (SOME_WEB=OFF), so they and "
-        "what answers to a click are left out: build it with -DSOME_WEB=ON.</p>\n";
+        "<p class=\"note\">The program that wrote this page was built without charts and interactive parts "
+        "(SOME_WEB=OFF); build it with -DSOME_WEB=ON.</p>\n";
   }
   out += body + "</main>\n";
   out += fmt::format("<script type=\"application/json\" id=\"page-data\">{}</script>\n",

@@ -64,7 +64,7 @@ TsneSettings resolve(const TsneSettings& settings, std::int64_t points) {
   const double most = static_cast<double>(points - 1);
   if (out.perplexity == 0) out.perplexity = std::min(30.0, std::max(2.0, std::floor(most / 3)));
   if (!(out.perplexity >= 1 && out.perplexity < most)) {
-    bad_input(Code::option_invalid, "{} {}: a map of {} keys needs a number from 1 to below {}", "--perplexity",
+    bad_input(Code::option_invalid, "{} {}: for a map of {} keys, must be from 1 to below {}", "--perplexity",
               settings.perplexity, points, most);
   }
   if (out.learning_rate == 0) out.learning_rate = std::max(50.0, static_cast<double>(points) / out.exaggeration / 4);
@@ -73,7 +73,8 @@ TsneSettings resolve(const TsneSettings& settings, std::int64_t points) {
 
 TsneResult tsne(Threads& threads, const Points& points, const TsneSettings& asked) {
   const std::int64_t n = points.count;
-  if (n < tsne_least_points) failed(Code::internal, "t-SNE of {} points: it needs at least {}", n, tsne_least_points);
+  if (n < tsne_least_points)
+    failed(Code::internal, "t-SNE of {} points: at least {} are required", n, tsne_least_points);
   const TsneSettings settings = resolve(asked, n);
   const auto at = [n](std::int64_t i, std::int64_t j) { return static_cast<std::size_t>(i * n + j); };
 

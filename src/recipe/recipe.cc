@@ -256,7 +256,7 @@ class Reader {
       bad_input(Code::setting_misplaced, "{}: {}{}: {}", place, stage_prefix(stage), name, why);
     };
     switch (key.role) {
-      case SettingRole::model: refuse("decides what the weights are; it is the same in every stage"); break;
+      case SettingRole::model: refuse("decides what the weights are; it must be the same in every stage"); break;
       case SettingRole::tokens: refuse("a run has one tokenizer, trained on the texts of all its stages"); break;
       case SettingRole::run: refuse("applies to the whole run, not to a stage"); break;
       case SettingRole::machine: refuse("applies to the machine, not to a stage"); break;
@@ -309,11 +309,11 @@ class Reader {
     const std::string path = (fs::path(origin).parent_path() / base.text).lexically_normal().string();
     chain.push_back(fs::path(origin).lexically_normal().string());
     if (std::find(chain.begin(), chain.end(), path) != chain.end()) {
-      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": the recipe builds on itself ({} -> {})", place, "base",
+      bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": the recipe is its own base ({} -> {})", place, "base",
                 shortened(base.text, 200), shortened(arrows(chain), 400), shortened(path, 400));
     }
     if (chain.size() > deepest_base)
-      bad_input(Code::recipe_base_invalid, "{}: {}: more than {} recipes build on one another", place, "base",
+      bad_input(Code::recipe_base_invalid, "{}: {}: more than {} recipes are based on one another", place, "base",
                 deepest_base);
     if (!exists_path(path))
       bad_input(Code::recipe_base_invalid, "{}: {} = \"{}\": file {} not found", place, "base",
@@ -344,7 +344,7 @@ class Reader {
     if (const RecipeKey* key = find_recipe_key(given)) return *key;
     const std::string name = shortened(given, 200);
     if (const std::string now = current_setting(given); now != given)
-      bad_input(Code::setting_unknown, "{}: unknown key {}; its name is {} now", place, name, now);
+      bad_input(Code::setting_unknown, "{}: unknown key {}; it is now named {}", place, name, now);
     const std::string last = name.substr(name.rfind('.') + 1);
     std::vector<std::string> names;
     for (const RecipeKey& key : recipe_keys()) {
@@ -517,7 +517,7 @@ class Reader {
       epoch.epoch = epochs != nullptr ? static_cast<int>(epochs->items[i].integer) : static_cast<int>(i) + 1;
       for (const auto& [name, column] : columns) {
         if (column->items.size() != count) {
-          bad_input(Code::recipe_invalid, "{}:{}: published.{} has {} numbers where the other lists have {}", origin,
+          bad_input(Code::recipe_invalid, "{}:{}: published.{} has {} numbers, but the other lists have {}", origin,
                     column->line, name, column->items.size(), count);
         }
         if (!std::isnan(column->items[i].number)) epoch.values[name] = column->items[i].number;
@@ -574,7 +574,7 @@ class Reader {
     if (recipe.data.train.empty())
       bad_input(Code::setting_out_of_range, "{} = \"\": must be a file, a folder or \"builtin:stories\"", "data.train");
     if (recipe.data.unit != TextUnit::document && recipe.data.train.starts_with("builtin:"))
-      bad_input(Code::setting_conflict, "{}: built-in text comes as documents; lines and paragraphs are units of files",
+      bad_input(Code::setting_conflict, "{}: built-in text consists of documents; lines and paragraphs are for files",
                 "data.unit");
     if (recipe.data.tokenizer.empty())
       bad_input(Code::setting_out_of_range, "{} = \"\": must be \"bytelevel\", \"whitespace\" or a tokenizer.json",
@@ -590,7 +590,7 @@ class Reader {
                 "data.valid_share");
     }
     if (recipe.train.max_steps > 0 && recipe.train.warmup_steps > recipe.train.max_steps) {
-      bad_input(Code::setting_out_of_range, "{} = {}: must not be more than train.max_steps = {}; lower it too",
+      bad_input(Code::setting_out_of_range, "{} = {}: must not exceed train.max_steps = {}; lower it too",
                 "train.warmup_steps", recipe.train.warmup_steps, recipe.train.max_steps);
     }
     if (recipe.train.samples > 0 && !recipe.model.causal) {
@@ -599,7 +599,7 @@ class Reader {
                 recipe.train.samples);
     }
     if (recipe.train.precision == PrecisionChoice::f64 && recipe.train.device.kind == DeviceChoice::Kind::cuda) {
-      bad_input(Code::setting_conflict, "{} = \"f64\": is computed on the CPU only; train.device must be \"cpu\"",
+      bad_input(Code::setting_conflict, "{} = \"f64\": works on the CPU only; set train.device = \"cpu\"",
                 "train.precision");
     }
   }

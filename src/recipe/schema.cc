@@ -183,7 +183,7 @@ const std::vector<RecipeTable>& recipe_tables() {
       {"some", "Experts, routing and the rules that move the keys. Unused where model.ffn is not \"some\"."},
       {"data", "The text and its tokens."},
       {"train", "The run."},
-      {"memory", "Online memory, learned in use without gradients: slots with a key and tokens."},
+      {"memory", "Online memory, learned during use without gradients: slots with a key and tokens."},
   };
   return tables;
 }
@@ -207,13 +207,12 @@ const std::vector<SettingInfo>& stage_keys() {
     any.name = "KEY";
     any.kind = SettingKind::text;
     any.meaning =
-        "Any key of the tables above, such as data.train or train.lr, for this stage alone, but those that are the "
-        "same "
-        "for the whole run: title, seed, the machine's (device, precision, threads, expert_ranks), and what decides "
-        "weights, library and tokens (" +
+        "Any key of the tables above, such as data.train or train.lr, for this stage only. Not allowed: title, seed, "
+        "settings of the machine (device, precision, threads, expert_ranks), and settings that determine weights, "
+        "library and tokens (" +
         kept +
-        "). The tokenizer is trained once, on the texts of all stages. On the command line: "
-        "stage.1.train.lr=0.001; a key without a stage there holds in every stage.";
+        "). The tokenizer is trained once, on the texts of all stages. On the command line: stage.1.train.lr=0.001; a "
+        "key without a stage applies to every stage.";
     return std::vector<SettingInfo>{title, any};
   }();
   return keys;

@@ -28,7 +28,7 @@ struct TomlFault {
 TomlFault first_fault(std::string_view text) {
   int line = 1, depth = 0, dots = 0;
   const auto too_deep = [&] {
-    return TomlFault{line, fmt::format("it nests deeper than the {} levels that are read here", deepest_toml)};
+    return TomlFault{line, fmt::format("nested deeper than the supported {} levels", deepest_toml)};
   };
   const std::string_view mark = "\xEF\xBB\xBF";
   for (std::size_t i = text.starts_with(mark) ? mark.size() : 0; i < text.size(); ++i) {
@@ -90,7 +90,7 @@ TomlNode convert(const toml::node& from, const std::string& origin) {
     to.kind = TomlNode::Kind::table;
     for (const auto& [key, value] : *table) {
       if (key.str().size() > longest_name)  // messages repeat names
-        bad_input(Code::setting_unknown, "{}:{}: a name of {} bytes: none that is known here is longer than {}", origin,
+        bad_input(Code::setting_unknown, "{}:{}: a name of {} bytes; no known name is longer than {}", origin,
                   key.source().begin.line, key.str().size(), longest_name);
       to.entries.emplace_back(std::string(key.str()), convert(value, origin));
       // A table header's own position is that of its bracket; a key's line is the line of its name.

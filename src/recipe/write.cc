@@ -41,9 +41,9 @@ std::string write_published(const Published& published) {
 
 std::string write_stages(const Recipe& recipe) {
   std::string text =
-      "\n# Stages follow one another, each with these settings on top of those above; weights, keys and the "
-      "optimizer's\n"
-      "# moments carry over from one to the next.\n";
+      "\n# Stages are trained one after another, each with these settings on top of those above; weights, keys and "
+      "the\n"
+      "# optimizer's moments carry over.\n";
   for (const Stage& stage : recipe.stages) {
     text += fmt::format("[[stage]]\ntitle = {}\n", toml_quote(stage.title));
     for (const auto& [name, value] : stage.settings)
@@ -65,8 +65,9 @@ std::map<std::string, std::string> stage_settings(const Recipe& recipe) {
 
 std::string write_from(const InitializedFrom& from) {
   return fmt::format(
-      "\n# The weights and keys this run began with: of which run, at which step of it, the hash of that checkpoint's\n"
-      "# model.safetensors, and whether the optimizer's moments came with them.\n"
+      "\n# The checkpoint that initialized this run: run, step, hash of its model.safetensors, and whether the "
+      "optimizer's\n"
+      "# moments were loaded too.\n"
       "[from]\nrun = {}\nstep = {}\nhash = {}\noptimizer = {}\n",
       toml_quote(from.run), from.step, toml_quote(from.hash), from.optimizer);
 }
@@ -91,9 +92,8 @@ std::string write_recipe(const Recipe& recipe) {
   if (!recipe.stages.empty()) text += write_stages(recipe);
   if (recipe.from) text += write_from(*recipe.from);
   if (!recipe.run_id.empty())
-    text +=
-        fmt::format("\n# The identity of this run, which is also in every file of its checkpoints.\n[run]\nid = {}\n",
-                    toml_quote(recipe.run_id));
+    text += fmt::format("\n# Identity of this run, stored in every file of its checkpoints.\n[run]\nid = {}\n",
+                        toml_quote(recipe.run_id));
   if (recipe.published) text += write_published(*recipe.published);
   return text;
 }

@@ -154,7 +154,7 @@ CheckpointName find_checkpoint(const std::string& run_folder, const std::string&
   if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "run folder {} not found", run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
-    bad_input(Code::checkpoint_not_found, "{} has no checkpoint yet; train it first with 'some train --resume {}'",
+    bad_input(Code::checkpoint_not_found, "{} has no checkpoint yet; train it with 'some train --resume {}'",
               run_folder, run_folder);
   if (which == "latest") return all.back();
   std::int64_t wanted = -1;

@@ -130,7 +130,7 @@ void check_memory(const Forecast& forecast) {
   const MemoryEstimate& memory = forecast.memory;
   bad_input(Code::memory_insufficient,
             "the run requires {} of memory ({} for parameters and optimizer, {} for the frozen library, {} for "
-            "activations), and {} are available; reduce the model or train.batch ('some info' shows the effect)",
+            "activations), but {} are available; reduce the model or train.batch ('some info' shows the effect)",
             gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library),
             gibibytes(memory.activations), gibibytes(forecast.memory_limit));
 }
@@ -140,7 +140,7 @@ void check_memory(const ModelConfig& config, const Context& ctx) {
   const double limit = limit_of(ctx.device.is_cuda());
   if (memory.total() > limit)
     bad_input(Code::memory_insufficient,
-              "the model needs {} of memory ({} for parameters, {} for the frozen library) and there are {}",
+              "the model requires {} of memory ({} for parameters, {} for the frozen library), but {} are available",
               gibibytes(memory.total()), gibibytes(memory.parameters), gibibytes(memory.library), gibibytes(limit));
 }
 

@@ -159,7 +159,7 @@ RunHistory read_history(const RunListEntry& run, const Log& log) {
   if (exists_path(paths.tokenizer())) model.vocab = Tokenizer::load(paths.tokenizer()).vocab_size();
   history.parameters = count_parameters(model);
   const auto damaged = [&](const Error& error) {
-    log.warning(Code::run_unlisted, "left out of the report: {}", error.what());
+    log.warning(Code::run_unlisted, "omitted from the report: {}", error.what());
   };
   const auto read_metrics = [&](const JsonObject& line) {
     const auto kind = line.need<std::string>("kind");

@@ -38,7 +38,8 @@ LoadFile::LoadFile(std::string path, std::int64_t step) : path_(std::move(path))
     fs::remove(path_, error);
   else
     fs::resize_file(path_, stays, error);
-  if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path_, stays, reason_of(error.value()));
+  if (error)
+    failed(Code::file_unwritable, "cannot truncate {} to {} bytes: {}", path_, stays, reason_of(error.value()));
 }
 
 void LoadFile::write(std::int64_t step, const std::vector<std::vector<double>>& usage) const {

@@ -66,7 +66,7 @@ namespace {
 void cut_file(const std::string& path, std::int64_t bytes) {
   std::error_code error;
   fs::resize_file(path, static_cast<std::uintmax_t>(bytes), error);
-  if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path, bytes, reason_of(error.value()));
+  if (error) failed(Code::file_unwritable, "cannot truncate {} to {} bytes: {}", path, bytes, reason_of(error.value()));
 }
 
 // Restores the file to its content at the checkpoint, as far as known; returns its length.
@@ -84,8 +84,8 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
     log.warning(Code::metrics_damaged, "{} was {}; restored to its state at the checkpoint{}", path,
                 !there         ? "gone"
                 : only_shorter ? "shorter than at the checkpoint"
-                               : "not what it was at the checkpoint",
-                only_shorter ? "" : fmt::format("; what stood there is kept in {}.replaced", path));
+                               : "different from its state at the checkpoint",
+                only_shorter ? "" : fmt::format("; the previous content is kept in {}.replaced", path));
     write_file_atomic(path, *kept);
     return bytes;
   }

@@ -40,7 +40,7 @@ void AtomicFolder::finish() {
 
 void AtomicFolder::check_free() const {
   if (exists_path(out_) && (!folder_exists(out_) || !list_folder(out_).empty()))
-    bad_input(Code::path_exists, "{} {}: there is something already; choose a new folder", flag_, out_);
+    bad_input(Code::path_exists, "{} {}: already exists; choose a new folder", flag_, out_);
 }
 
 // Throws if the folder contains a file that was not written here, so that nothing else is removed.
@@ -49,8 +49,8 @@ void AtomicFolder::check_ours(const std::string& name) const {
     const bool beginning = ours.back() == '*';
     if (name == ours || name.starts_with(beginning ? ours.substr(0, ours.size() - 1) : ours + ".tmp-")) return;
   }
-  bad_input(Code::path_exists, "{} {}: {}/{} is in the way, which this command has not written; move it elsewhere",
-            flag_, out_, folder_, name);
+  bad_input(Code::path_exists, "{} {}: {}/{} was not written by this command; move it elsewhere", flag_, out_, folder_,
+            name);
 }
 
 }  // namespace some

@@ -103,7 +103,7 @@ std::optional<RunListEntry> find_run(const std::string& folder, const Log& log) 
     run.state = run_state(run.folder);
     run.saved_step = marked_latest(run.folder);
   } catch (const Error& error) {
-    log.warning(Code::checkpoint_unreadable, "{}: its last checkpoint cannot be read: {}", run.folder, error.what());
+    log.warning(Code::checkpoint_unreadable, "{}: cannot read the last checkpoint: {}", run.folder, error.what());
     run.state = RunState::interrupted;
   }
   return run;
@@ -118,7 +118,7 @@ std::vector<RunListEntry> find_runs(const std::string& folder, const Log& log) {
       if (!folder_exists(path)) continue;
       if (auto run = find_run(path, log)) runs.push_back(std::move(*run));
     } catch (const Error& error) {
-      log.warning(Code::run_unlisted, "{} is left out: {}", path, error.what());
+      log.warning(Code::run_unlisted, "{} omitted: {}", path, error.what());
     }
   }
   std::sort(runs.begin(), runs.end(), [](const RunListEntry& a, const RunListEntry& b) { return a.name < b.name; });

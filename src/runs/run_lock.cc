@@ -18,7 +18,7 @@ namespace some {
 namespace fs = std::filesystem;
 RunLocked::RunLocked(const std::string& folder)
     : Error(Fault::input, Code::run_locked,
-            fmt::format("another process is training {}: wait for it, or choose another folder", folder), {folder}) {}
+            fmt::format("another process is training {}; wait for it, or use another folder", folder), {folder}) {}
 
 bool run_is_locked(const std::string& folder) {
   const int file = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

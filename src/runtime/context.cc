@@ -85,7 +85,7 @@ Precision parse_precision(const std::string& name) {
   for (const Precision one : {Precision::fp32, Precision::bf16, Precision::f64}) {
     if (name == name_of(one)) return one;
   }
-  bad_input(Code::device_unknown, "unknown precision \"{}\": use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
+  bad_input(Code::device_unknown, "unknown precision \"{}\"; use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
 }
 
 std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host) {
@@ -96,13 +96,13 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
     case Precision::fp32: break;
     case Precision::bf16:
       if (!gpu)
-        bad_input(Code::precision_unusable, "precision \"bf16\" works on the GPU only: use \"fp32\" on the CPU");
+        bad_input(Code::precision_unusable, "precision \"bf16\" works on the GPU only; use \"fp32\" on the CPU");
       context->compute = DType::bf16;
       break;
     case Precision::f64:
       if (gpu)
         bad_input(Code::precision_unusable,
-                  "precision \"f64\" works on the CPU only: use \"fp32\" or \"bf16\" on the GPU");
+                  "precision \"f64\" works on the CPU only; use \"fp32\" or \"bf16\" on the GPU");
       context->compute = context->master = DType::f64;
       break;
   }

@@ -25,7 +25,7 @@ DeviceChoice device_choice(const std::string& name) {
   const auto choice = parse_device_choice(name);
   if (!choice)
     bad_input(Code::device_unknown,
-              "unknown device \"{}\": use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
+              "unknown device \"{}\"; use \"cpu\", \"cuda\", \"cuda:N\" (GPU number N, from 0) or \"auto\"", name);
   return *choice;
 }
 

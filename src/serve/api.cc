@@ -141,7 +141,7 @@ std::vector<Prompt> prompts_of(Fields& fields, const std::string& name, const Ap
       refuse(name, "must not be empty");
   }
   if (tokens > limits.prompt_tokens)
-    refuse(name, "must be at most {} tokens in all (got {})", limits.prompt_tokens, tokens);
+    refuse(name, "must be at most {} tokens in total (got {})", limits.prompt_tokens, tokens);
   return out;
 }
 
@@ -206,9 +206,9 @@ std::vector<std::pair<TokenId, double>> biases_of(Fields& fields) {
   for (const auto& [name, bias] : value->items()) {
     const bool digits = !name.empty() && name.size() < 10 &&
                         std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-    if (!digits) refuse("logit_bias", "must have token ids as keys");
+    if (!digits) refuse("logit_bias", "keys must be token ids");
     if (!bias.is_number() || !(std::abs(bias.get<double>()) <= 100))
-      refuse("logit_bias", "must have biases from -100 to 100");
+      refuse("logit_bias", "biases must be from -100 to 100");
     // A bias of -100 bans a token, as in OpenAI's documentation.
     out.emplace_back(static_cast<TokenId>(std::stol(name)),
                      bias.get<double>() == -100 ? -std::numeric_limits<double>::infinity() : bias.get<double>());

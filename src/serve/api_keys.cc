@@ -32,10 +32,10 @@ ApiKeys::ApiKeys(std::vector<std::string> keys) : keys_(std::move(keys)) {
     const std::string& key = keys_[i];
     if (key.size() < least_key_bytes || key.size() > max_key_bytes)
       bad_input(Code::api_key_invalid,
-                "API key {}: must have {} to {} characters (has {}); 'openssl rand -hex 24' makes one", i + 1,
+                "API key {}: must have {} to {} characters (has {}); 'openssl rand -hex 24' creates one", i + 1,
                 least_key_bytes, max_key_bytes, key.size());
     if (std::any_of(key.begin(), key.end(), [](char c) { return c <= ' ' || c > '~'; }))
-      bad_input(Code::api_key_invalid, "API key {}: must have printable ASCII characters only, without blanks", i + 1);
+      bad_input(Code::api_key_invalid, "API key {}: must consist of printable ASCII characters without blanks", i + 1);
   }
 }
 

@@ -147,8 +147,7 @@ class ApiServer::Impl {
     const bool known = route != routes.end();
     if (known) endpoint = route->path;
     if (known && request.method != route->method)
-      return respond(endpoint, answer,
-                     refused_response(405, route->method == Method::get ? "use GET here" : "use POST here"));
+      return respond(endpoint, answer, refused_response(405, route->method == Method::get ? "use GET" : "use POST"));
     if (path == "/") return respond(endpoint, answer, page());
     if (path == "/health") return respond(endpoint, answer, health());
     // All other paths reveal information about the models.
@@ -156,7 +155,7 @@ class ApiServer::Impl {
     if (!holder)
       bad_input(Code::api_key_invalid, "{}",
                 request.authorization.empty() ? "an API key is required: send the field Authorization: Bearer KEY"
-                                              : "the API key is not one of this server");
+                                              : "the API key is unknown");
     if (path == "/metrics") return respond(endpoint, answer, metrics());
     if (path == "/v1/models") return respond(endpoint, answer, json_response(model_list()));
     if (known) return parse_later(endpoint, request, *holder, answer);
@@ -181,7 +180,7 @@ class ApiServer::Impl {
     std::string names;
     for (const auto& one : models_) names += (names.empty() ? "" : ", ") + one->name();
     if (name.empty()) bad_input(Code::request_invalid, "{}: is required: one of {}", "model", names);
-    bad_input(Code::run_not_found, "the model {} is not served here; use one of {}", name.substr(0, 200), names);
+    bad_input(Code::run_not_found, "model {} not found; use one of {}", name.substr(0, 200), names);
   }
 
   // Parses and encodes on another thread: a long prompt must not delay other connections.
@@ -190,7 +189,7 @@ class ApiServer::Impl {
     const std::size_t bytes = request.body.size();
     if ((waiting_bytes_ += bytes) > settings_.max_waiting_bytes) {
       waiting_bytes_ -= bytes;
-      failed(Code::server_busy, "too many requests wait to be read: try again later");
+      failed(Code::server_busy, "too many requests are waiting to be read; try again later");
     }
     const bool taken = parser_->add([this, endpoint, body = request.body, holder, answer] {
       try {
@@ -204,7 +203,7 @@ class ApiServer::Impl {
     });
     if (taken) return;
     waiting_bytes_ -= bytes;
-    failed(Code::server_busy, "too many requests wait to be read: try again later");
+    failed(Code::server_busy, "too many requests are waiting to be read; try again later");
   }
 
   void parse(std::string_view endpoint, const std::string& body, std::size_t holder, const Answer& answer) {

@@ -5,7 +5,7 @@
 namespace some {
 
 std::string chat_page(bool needs_key) {
-  Header header{"Chat", "Continue a text with a model"};
+  Header header{"Chat", "Chat with a model"};
   header.live = true;
   Document document(std::move(header));
   document.view({"talk", "talk", {{"needs_key", needs_key}}});

@@ -58,7 +58,7 @@ std::uint64_t RequestCounts::total() const {
 
 void RequestCounts::write(std::string& out) const {
   const std::lock_guard lock(mutex_);
-  describe_metric(out, "some_http_requests_total", "counter", "answered requests by endpoint and status");
+  describe_metric(out, "some_http_requests_total", "counter", "requests by endpoint and status");
   for (const auto& [key, count] : counts_)
     out += fmt::format("some_http_requests_total{{{},{}}} {}\n", label("endpoint", key.first),
                        label("status", std::to_string(key.second)), count);

@@ -87,7 +87,7 @@ class ModelService::EmbeddingReply {
     if (sequence.reason == FinishReason::failed || sequence.reason == FinishReason::cancelled) {
       try {
         if (sequence.error) std::rethrow_exception(sequence.error);
-        fail(ended_error("the request was ended by the server: try again later"));
+        fail(ended_error("the server ended the request; try again later"));
       } catch (const Error& error) {
         fail(error);
       } catch (const std::exception& error) {
@@ -221,7 +221,7 @@ std::shared_ptr<ModelService::Loaded> ModelService::load(std::int64_t step) {
     try {
       out->memory = open_memory(out->run, memory);
     } catch (const Error& error) {
-      log_.warning(error.code(), "{}: the memory of the run is not used: {}", settings_.name, error.what());
+      log_.warning(error.code(), "{}: the memory of the run cannot be used: {}", settings_.name, error.what());
     }
   }
   return out;
@@ -250,11 +250,11 @@ void ModelService::follow_checkpoints() {
       loaded->generation = newest_->generation + 1;
       newest_ = next_ = loaded;
       ++reloads_;
-      log_.info("{}: step {} is served now", settings_.name, step);
+      log_.info("{}: now serving step {}", settings_.name, step);
     } catch (const std::exception& error) {
       // Training may remove a checkpoint while it is being read.
       refused = step;
-      log_.warning(Code::checkpoint_unreadable, "{}: step {} cannot be loaded, the earlier one is still served: {}",
+      log_.warning(Code::checkpoint_unreadable, "{}: cannot load step {}, still serving the earlier one: {}",
                    settings_.name, step, error.what());
     }
     changed_.notify_all();
@@ -299,13 +299,13 @@ std::shared_ptr<Admission> ModelService::admit(std::int64_t numbers, std::size_t
     out->take(own, 1);
     out->take(numbers_, numbers);
     if (settings_.max_requests_per_key > 0 && *own > static_cast<std::int64_t>(settings_.max_requests_per_key))
-      bad_input(Code::server_busy, "{} requests of this client are accepted already: wait for their answers",
+      bad_input(Code::server_busy, "{} requests of this client are in progress already; wait for their responses",
                 settings_.max_requests_per_key);
   }
   if (*requests_ > static_cast<std::int64_t>(settings_.max_requests))
-    failed(Code::server_busy, "{} requests are accepted already: try again later", settings_.max_requests);
+    failed(Code::server_busy, "{} requests are in progress already; try again later", settings_.max_requests);
   if (*numbers_ > settings_.max_numbers && *numbers_ > numbers)
-    failed(Code::server_busy, "the accepted requests are as long as this server's memory allows: try again later");
+    failed(Code::server_busy, "the accepted requests use all memory reserved for requests; try again later");
   return out;
 }
 
@@ -322,10 +322,10 @@ std::vector<std::vector<TokenId>> ModelService::encode(const std::vector<Prompt>
     out.push_back(std::holds_alternative<std::string>(one) ? loaded->run.tokenizer.encode(std::get<std::string>(one))
                                                            : std::get<std::vector<TokenId>>(one));
     if (out.back().empty())
-      bad_input(Code::request_invalid, "{}: text {} gives no token: write at least one word", field, out.size());
+      bad_input(Code::request_invalid, "{}: text {} has no tokens; use at least one word", field, out.size());
     for (const TokenId id : out.back()) {
       if (id >= loaded->run.recipe.model.vocab)
-        bad_input(Code::request_invalid, "{}: token {} is outside of the vocabulary of {}", field, id,
+        bad_input(Code::request_invalid, "{}: token {} is outside the vocabulary of {}", field, id,
                   loaded->run.recipe.model.vocab);
     }
     tokens += std::ssize(out.back());
@@ -656,7 +656,7 @@ void ModelService::look_after_requests() {
   running_.remove_if([](const auto& one) { return one->ended; });
   for (const auto& one : running_) {
     if (!one->job->is_open())
-      end(*one, ended_error("the client left"));
+      end(*one, ended_error("the client disconnected"));
     else if (Clock::now() - one->job->begun > settings_.timeout)
       end(*one, ended_error("the request took longer than this server allows (--timeout)"));
   }
@@ -669,7 +669,7 @@ void ModelService::step_engines() {
       if (!running_.empty()) failures_ = 0;
     } catch (const std::exception& error) {
       ++failures_;
-      log_.warning(Code::internal, "{}: the engine failed and is started again: {}", settings_.name, error.what());
+      log_.warning(Code::internal, "{}: the engine failed and was restarted: {}", settings_.name, error.what());
       for (const auto& one : running_) {
         if (one->loaded != loaded || one->ended) continue;
         outputs_.push_back({one->job, 0, Error(Fault::failure, Code::internal, error.what())});
@@ -756,19 +756,19 @@ void ModelService::write_outputs() {
 
 const std::vector<ModelService::MetricName>& ModelService::metric_names() {
   static const std::vector<MetricName> all = {
-      {"some_prompt_tokens_total", "counter", "tokens of prompts that were read"},
-      {"some_generated_tokens_total", "counter", "tokens that were written"},
-      {"some_engine_steps_total", "counter", "steps of the engine"},
-      {"some_engine_busy_seconds_total", "counter", "seconds spent in steps"},
-      {"some_requests_accepted", "gauge", "requests that are accepted and not answered"},
+      {"some_prompt_tokens_total", "counter", "prompt tokens read"},
+      {"some_generated_tokens_total", "counter", "tokens generated"},
+      {"some_engine_steps_total", "counter", "engine steps"},
+      {"some_engine_busy_seconds_total", "counter", "seconds spent in engine steps"},
+      {"some_requests_accepted", "gauge", "accepted requests not yet answered"},
       {"some_sequences_active", "gauge", "sequences in the batch"},
-      {"some_sequences_waiting", "gauge", "sequences that wait for a place in the batch"},
-      {"some_cache_used_ratio", "gauge", "part of the key and value cache in use"},
-      {"some_checkpoint_step", "gauge", "training step of the checkpoint that is served"},
-      {"some_checkpoint_reloads_total", "counter", "newer checkpoints that were loaded"},
+      {"some_sequences_waiting", "gauge", "sequences waiting for a slot"},
+      {"some_cache_used_ratio", "gauge", "used fraction of the KV cache"},
+      {"some_checkpoint_step", "gauge", "training step of the served checkpoint"},
+      {"some_checkpoint_reloads_total", "counter", "newer checkpoints loaded"},
       {"some_sessions", "gauge", "sessions with a memory"},
       {"some_first_token_seconds", "histogram", "seconds from a request to its first token"},
-      {"some_request_seconds", "histogram", "seconds from a request to its whole answer"},
+      {"some_request_seconds", "histogram", "seconds from a request to its complete response"},
   };
   return all;
 }

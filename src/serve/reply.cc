@@ -186,7 +186,7 @@ bool Reply::finished(std::size_t index, const FinishedSequence& sequence) {
   if (sequence.reason == FinishReason::failed || sequence.reason == FinishReason::cancelled) {
     try {
       if (sequence.error) std::rethrow_exception(sequence.error);
-      fail(make_error(Fault::failure, Code::server_busy, "the request was ended by the server: try again later"));
+      fail(make_error(Fault::failure, Code::server_busy, "the server ended the request; try again later"));
     } catch (const Error& error) {
       fail(error);
     } catch (const std::exception& error) {

@@ -72,7 +72,8 @@ Session& Sessions::open(std::size_t holder, const std::string& name) {
     });
     if (oldest->users > 0 || now - oldest->used < limits_.idle)
       bad_input(Code::server_busy,
-                "the server keeps at most {} sessions: delete one that is not needed (DELETE /v1/some/sessions/ID)",
+                "the server has reached its limit of {} sessions; delete one that is not needed (DELETE "
+                "/v1/some/sessions/ID)",
                 limits_.sessions);
     remove(*oldest);
   }

@@ -24,7 +24,7 @@ void* open_library() {
     if (void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL)) return library;
   }
   failed(Code::device_unusable,
-         "{} cannot be loaded, and matrix products on a GPU need it; install cuBLAS of CUDA {}, or use --device cpu",
+         "{} cannot be loaded, but matrix products on a GPU require it; install cuBLAS of CUDA {}, or use --device cpu",
          library_name, CUBLAS_VER_MAJOR);
 }
 

@@ -51,10 +51,10 @@ Machine look_for_gpus() {
     const cudaError_t read = cudaGetDeviceProperties(&gpu.properties, index);
     if (read != cudaSuccess) {
       cudaGetLastError();
-      gpu.unusable_reason = fmt::format("the GPU does not answer: {}", cudaGetErrorString(read));
+      gpu.unusable_reason = fmt::format("the GPU does not respond: {}", cudaGetErrorString(read));
     } else if (gpu.properties.major < 8) {
-      gpu.unusable_reason = fmt::format("{} has compute capability {}.{}; 8.0 or newer is needed", gpu.properties.name,
-                                        gpu.properties.major, gpu.properties.minor);
+      gpu.unusable_reason = fmt::format("{} has compute capability {}.{}; 8.0 or newer is required",
+                                        gpu.properties.name, gpu.properties.major, gpu.properties.minor);
     }
   }
   return machine;
@@ -313,7 +313,7 @@ void add_numbers(const Device& device, DType type, const void* source, void* tar
     case DType::i64: return launch(std::int64_t{0});
     case DType::bf16: break;
   }
-  failed(Code::type_unsupported, "numbers of type {} are not added here", name_of(type));
+  failed(Code::type_unsupported, "cannot add numbers of type {}", name_of(type));
 }
 
 Event::Event(const Device& device) : device_(device) {

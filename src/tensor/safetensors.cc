@@ -52,7 +52,7 @@ const char* format_name(DType type) {
 template <typename... Args>
 [[noreturn]] void damaged(Code code, const std::string& path, fmt::format_string<Args...> format, Args&&... args) {
   const Error error = make_error(Fault::input, code, format, std::forward<Args>(args)...);
-  throw error.within(path, fmt::format("{} is not a sound safetensors file: {}", path, error.what()));
+  throw error.within(path, fmt::format("{} is not a valid safetensors file: {}", path, error.what()));
 }
 
 // Escapes a tensor name for a message: files of other programs may contain arbitrary names.
@@ -105,7 +105,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     damaged(Code::safetensors_header, path, "its header would be {} bytes long, more than the {} allowed", header_size,
             longest_header);
   if (header_size > size - length_field)
-    damaged(Code::safetensors_header, path, "its header would be {} bytes long, the file has {}", header_size, size);
+    damaged(Code::safetensors_header, path, "its header would be {} bytes long, but the file has {}", header_size,
+            size);
   std::string text(header_size, '\0');
   file.file_->read_at(length_field, text.data(), text.size());
   const nlohmann::json header = parse_header(path, text);
@@ -123,20 +124,20 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
       continue;
     }
     if (!value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets") || value.size() != 3)
-      damaged(Code::safetensors_entry, path, "{} must have dtype, shape and data_offsets and nothing else", name);
+      damaged(Code::safetensors_entry, path, "{} must have dtype, shape and data_offsets only", name);
     Entry entry{};
     const auto type = std::find_if(std::begin(type_names), std::end(type_names),
                                    [&](const auto& known) { return value["dtype"] == known.first; });
     entry.half = value["dtype"] == half_name;
     if (type == std::end(type_names) && !entry.half)
-      damaged(Code::safetensors_entry, path, "{} has the element type {}; known are F64, F32, F16, BF16, I64 and I32",
-              name, describe(value["dtype"]));
+      damaged(Code::safetensors_entry, path, "{} has element type {}; must be F64, F32, F16, BF16, I64 or I32", name,
+              describe(value["dtype"]));
     entry.type = entry.half ? DType::f32 : type->second;
 
     if (!value["shape"].is_array()) damaged(Code::safetensors_entry, path, "the shape of {} is not a list", name);
     if (value["shape"].size() > max_axes)
-      damaged(Code::safetensors_entry, path, "{} has {} axes, more than the {} that are read here", name,
-              value["shape"].size(), max_axes);
+      damaged(Code::safetensors_entry, path, "{} has {} axes, more than the supported {}", name, value["shape"].size(),
+              max_axes);
     std::vector<std::int64_t> dims;
     std::size_t needed = entry.half ? sizeof(std::uint16_t) : size_of(entry.type);
     bool too_large = false;
@@ -155,10 +156,10 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
     entry.begin = read_size(offsets[0], path, name);
     entry.end = read_size(offsets[1], path, name);
     if (entry.begin > entry.end || entry.end > data_size)
-      damaged(Code::safetensors_layout, path, "{} lies at bytes {} to {}, the file holds {} bytes of data", name,
+      damaged(Code::safetensors_layout, path, "{} is at bytes {} to {}, but the file has {} bytes of data", name,
               entry.begin, entry.end, data_size);
     if (entry.end - entry.begin != needed)
-      damaged(Code::safetensors_layout, path, "{} needs {} bytes and has {}", name, needed, entry.end - entry.begin);
+      damaged(Code::safetensors_layout, path, "{} requires {} bytes but has {}", name, needed, entry.end - entry.begin);
     file.entries_.emplace(full_name, std::move(entry));
   }
 
@@ -316,14 +317,14 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   strings[tensor_checksums_key] = checksums;
   for (const auto& [key, text] : metadata) {
     if (key == header_checksum_key || key == tensor_checksums_key)
-      failed(Code::tensor_unwritable, "cannot write {}: the metadata {} is the file's own", path, key);
+      failed(Code::tensor_unwritable, "cannot write {}: the metadata name {} is reserved", path, key);
     strings[key] = text;
   }
   std::size_t position = 0;
   for (const auto* named : order) {
     const auto& [name, tensor] = *named;
     if (name == metadata_key || header.contains(name))
-      failed(Code::tensor_unwritable, "cannot write {}: two things are named {}", path, name);
+      failed(Code::tensor_unwritable, "cannot write {}: two tensors or metadata are named {}", path, name);
     header[name] = {{"dtype", format_name(tensor.dtype())},
                     {"shape", tensor.shape().dims()},
                     {"data_offsets", {position, position + tensor.bytes()}}};
@@ -337,7 +338,7 @@ void write_safetensors(const std::string& path, const std::vector<std::pair<std:
   }
   text.append((length_field - text.size() % length_field) % length_field, ' ');
   if (!text.starts_with(before_checksum))
-    failed(Code::tensor_unwritable, "cannot write {}: its checksum is out of place", path);
+    failed(Code::tensor_unwritable, "cannot write {}: its checksum is misplaced", path);
   text.replace(before_checksum.size(), checksum_digits, hex(checksum_of(text.data(), text.size())));
   const std::uint64_t header_size = text.size();
 

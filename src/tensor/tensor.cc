@@ -73,7 +73,7 @@ Tensor Tensor::wrap(void* data, Shape shape, DType type, const Device& device, s
 
 Tensor Tensor::reshape(Shape shape) const {
   if (shape.elements() != elements())
-    failed(Code::shape_mismatch, "a tensor of shape {} cannot be seen as {}", shape_.text(), shape.text());
+    failed(Code::shape_mismatch, "a tensor of shape {} cannot be viewed as {}", shape_.text(), shape.text());
   Tensor result = *this;
   result.shape_ = std::move(shape);
   return result;

@@ -115,7 +115,7 @@ WordCounts count_words(const BpeTrainOptions& options, const std::function<bool(
     if (options.kind == TokenizerKind::whitespace) {
       if (const auto bad = find_invalid_utf8(text)) {
         bad_input(Code::text_not_utf8,
-                  "text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind takes any bytes",
+                  "text {} for the tokenizer is not UTF-8 at byte {}; only the bytelevel kind accepts arbitrary bytes",
                   texts + 1, *bad);
       }
     }
@@ -333,8 +333,8 @@ class Trainer {
 Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std::string&)>& next) {
   constexpr std::size_t most = std::numeric_limits<TokenId>::max();
   if (options.vocab_size > most)
-    bad_input(Code::vocabulary_too_large, "a vocabulary of {} tokens is too large; the most is {}", options.vocab_size,
-              most);
+    bad_input(Code::vocabulary_too_large, "a vocabulary of {} tokens is too large; the maximum is {}",
+              options.vocab_size, most);
   for (const std::string& special : options.specials) {
     if (special.empty() || find_invalid_utf8(special))
       bad_input(Code::setting_out_of_range, "special tokens must be UTF-8 and not empty");

@@ -39,9 +39,10 @@ class LineReader {
       ended = newline != nullptr;
       const std::size_t length = ended ? static_cast<std::size_t>(newline - from) : filled_ - at_;
       if (to.size() + length > largest_text)
-        bad_input(Code::text_too_long,
-                  "{}: the story at line {} has more than {} bytes; name the line between stories with data.separator",
-                  path_, line_ + 1, largest_text);
+        bad_input(
+            Code::text_too_long,
+            "{}: the document at line {} has more than {} bytes; set the line between documents with data.separator",
+            path_, line_ + 1, largest_text);
       to.append(from, length);
       at_ += length + (ended ? 1 : 0);
       offset_ += length + (ended ? 1 : 0);
@@ -100,15 +101,14 @@ void add_files_in(const fs::path& folder, std::vector<std::string>& files) {
 }
 
 std::vector<std::string> files_of(const std::vector<std::string>& paths) {
-  if (paths.empty()) bad_input(Code::argument_missing, "no text was given; expected files or folders");
+  if (paths.empty()) bad_input(Code::argument_missing, "no text; pass files or folders");
   std::vector<std::string> files;
   for (const std::string& path : paths) {
     if (!exists_path(path)) {
-      bad_input(
-          Code::file_not_found,
-          "{}: does not exist; expected a text file, a .jsonl file or a folder of these, or builtin:stories for text "
-          "that needs no file",
-          path);
+      bad_input(Code::file_not_found,
+                "{}: not found; must be a text file, a .jsonl file or a folder of these, or builtin:stories for text "
+                "that needs no file",
+                path);
     }
     if (!folder_exists(path)) {
       files.push_back(path);
@@ -116,8 +116,7 @@ std::vector<std::string> files_of(const std::vector<std::string>& paths) {
     }
     std::vector<std::string> found;
     add_files_in(path, found);
-    if (found.empty())
-      bad_input(Code::folder_empty, "{}: the folder has no files; expected text files or .jsonl files", path);
+    if (found.empty()) bad_input(Code::folder_empty, "{}: the folder has no text files or .jsonl files", path);
     std::sort(found.begin(), found.end());
     files.insert(files.end(), found.begin(), found.end());
   }
@@ -135,9 +134,9 @@ struct CorpusReader::Impl {
                 "data.separator");
     }
     if (options.separator.find_first_of("\r\n") != std::string::npos)
-      bad_input(Code::setting_out_of_range, "{} has a line end in it; it must be one line", "data.separator");
+      bad_input(Code::setting_out_of_range, "{} contains a line end; must be a single line", "data.separator");
     if (options.field.empty())
-      bad_input(Code::setting_out_of_range, "the field of JSON lines is empty; expected a name such as text");
+      bad_input(Code::setting_out_of_range, "the field of JSON lines is empty; set a name such as text");
     open_next();  // opened here, so that a file that cannot be opened is reported immediately
   }
 

@@ -20,7 +20,7 @@ std::size_t domain_of(const StoryOptions& options, const std::vector<std::string
   }
   const auto found = std::ranges::find(domains, options.domain);
   if (found != domains.end()) return static_cast<std::size_t>(found - domains.begin());
-  bad_input(Code::text_unknown, "unknown story domain '{}': known are {}", options.domain,
+  bad_input(Code::text_unknown, "unknown domain '{}'; must be one of {}", options.domain,
             telling::join_list(story_domains()));
 }
 

@@ -14,7 +14,7 @@ namespace some {
 TokenizerKind tokenizer_kind(std::string_view name) {
   if (name == "whitespace") return TokenizerKind::whitespace;
   if (name == "bytelevel") return TokenizerKind::bytelevel;
-  bad_input(Code::tokenizer_unknown, "tokenizer kind \"{}\" is not known; it is \"bytelevel\" or \"whitespace\"", name);
+  bad_input(Code::tokenizer_unknown, "unknown tokenizer kind \"{}\"; must be \"bytelevel\" or \"whitespace\"", name);
 }
 
 std::string_view tokenizer_kind_name(TokenizerKind kind) {
@@ -222,7 +222,7 @@ Matches find_added(const Tokenizer::Impl::Pass& pass, std::string_view text, std
 void Tokenizer::encode(std::string_view text, std::vector<TokenId>& ids, std::vector<std::uint32_t>& byte_lengths,
                        EncodeOptions options) const {
   if (text.size() > std::numeric_limits<std::uint32_t>::max()) {
-    bad_input(Code::text_too_long, "a text of {} bytes is too long to encode in one piece; the most is 4 GiB",
+    bad_input(Code::text_too_long, "a text of {} bytes is too long to encode in one piece; the maximum is 4 GiB",
               text.size());
   }
   ids.clear();

@@ -35,7 +35,7 @@ class Reader {
                {"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",
                 "decoder", "model"});
     if (root.contains("version") && root["version"] != "1.0") {
-      refuse(Code::tokenizer_unsupported, "version", "is {}; only \"1.0\" is known", shown(root["version"]));
+      refuse(Code::tokenizer_unsupported, "version", "is {}; must be \"1.0\"", shown(root["version"]));
     }
     for (const char* part : {"truncation", "padding", "normalizer"}) must_be_null(root, part);
     read_pre_tokenizer(root);
@@ -58,7 +58,7 @@ class Reader {
     for (const auto& [key, value] : object.items()) {
       bool found = value.is_null();
       for (const std::string_view name : known) found = found || key == name;
-      if (!found) refuse(Code::tokenizer_unsupported, where + shown_token(key), "is not supported; leave it out");
+      if (!found) refuse(Code::tokenizer_unsupported, where + shown_token(key), "is not supported; remove it");
     }
   }
 
@@ -230,7 +230,7 @@ class Reader {
   TokenId merge_part(const std::string& token, std::size_t rank) const {
     const auto found = ids_.find(token);
     if (found == ids_.end() || token.empty()) {
-      refuse(Code::tokenizer_invalid, "model.merges", "[{}] names {}, which is not in model.vocab", rank,
+      refuse(Code::tokenizer_invalid, "model.merges", "[{}] contains {}, which is not in model.vocab", rank,
              shown_token(token));
     }
     return found->second;

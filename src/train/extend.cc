@@ -78,11 +78,10 @@ void check_extended(const TrainingStage& last, const TrainConfig& before) {
               "{} = {}, train.max_steps = {}: {} steps instead of {}; a resumed run can only be extended (stop it at "
               "any time with Ctrl-C and use its checkpoints)",
               "train.epochs", now.epochs, now.max_steps, last.steps, then);
-  bad_input(Code::resume_refused, "the run does not become longer: it ends after {} steps as before, because of {}",
-            then,
+  bad_input(Code::resume_refused, "the run does not become longer: it still ends after {} steps, because of {}", then,
             now.max_steps > 0 && now.max_steps == then
-                ? fmt::format("train.max_steps = {}: raise that too", now.max_steps)
-                : fmt::format("train.epochs = {} ({} steps each): raise that too", now.epochs, last.steps_per_epoch));
+                ? fmt::format("train.max_steps = {}; raise it too", now.max_steps)
+                : fmt::format("train.epochs = {} ({} steps each); raise it too", now.epochs, last.steps_per_epoch));
 }
 
 bool ends_differ(const std::map<std::string, std::string>& then, const std::map<std::string, std::string>& now) {
@@ -122,8 +121,8 @@ std::vector<std::string> explain_extension(const TrainingStage& last, const Trai
   } else {
     const double was = learning_rate(recipe.train, step - 1, then), is = learning_rate(recipe.train, step, last.steps);
     rate = fmt::format(
-        "the learning rate goes from {:.2g}, where the cosine of {} steps had brought it, {} to {:.2g}, where that of "
-        "{} steps is, and then down to 0: {}",
+        "the learning rate changes from {:.2g} (cosine over {} steps) {} to {:.2g} (cosine over {} steps), then decays "
+        "to 0: {}",
         was, then, is > was ? "up" : "on", is, last.steps,
         is > 2 * was ? "the loss will rise at first; the result differs from that of a single run of this length"
                      : "close to a single run of this length");

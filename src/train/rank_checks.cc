@@ -78,18 +78,18 @@ std::optional<Error> problem_with_expert_ranks(int ranks, const Recipe& recipe) 
                       model.ffn != Ffn::some ? "this model.ffn" : "some.use_library = false");
   if (model.has_transforms())
     return make_error(Fault::input, Code::setting_conflict,
-                      "{} = {}: must be 1 with some.init = \"hadamard\", because such experts have no weights to share "
-                      "out; every rank computes all of them, and more ranks work with train.accumulate",
+                      "{} = {}: must be 1 with some.init = \"hadamard\", because such experts have no weights to "
+                      "divide; use train.accumulate for several ranks",
                       "train.expert_ranks", together);
   if (together > model.experts)
     return make_error(Fault::input, Code::ranks_uneven,
-                      "{} = {}: must not be more than some.experts = {}, of which every rank holds a part",
+                      "{} = {}: must not exceed some.experts = {}, of which every rank holds a part",
                       "train.expert_ranks", together, model.experts);
   if (!RankGroups::fit(ranks, together)) {
     const int more = (RankGroups{together}.count(ranks) + 1) * together;
     return make_error(Fault::input, Code::ranks_uneven,
-                      "{} = {}: must divide the number of ranks, and there {} {}: start {} (mpirun -n {} ...), or "
-                      "set train.expert_ranks=1",
+                      "{} = {}: must divide the number of ranks, and there {} {}; start {} (mpirun -n {} ...), or set "
+                      "train.expert_ranks=1",
                       "train.expert_ranks", together, ranks == 1 ? "is" : "are", ranks, more, more);
   }
   return std::nullopt;

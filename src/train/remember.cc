@@ -29,8 +29,8 @@ double elapsed_seconds(std::chrono::steady_clock::time_point start) {
 bool refine_all(Model& model, Memory& memory, const ReadingProgress& progress, const std::function<bool()>& stop,
                 const std::function<void()>& save) {
   while (refinement_passes(memory) < memory.settings.rounds) {
-    const std::string what = fmt::format("all of it again, round {} of {} of settling", refinement_passes(memory) + 1,
-                                         memory.settings.rounds);
+    const std::string what =
+        fmt::format("refinement pass {} of {}", refinement_passes(memory) + 1, memory.settings.rounds);
     const bool whole = refine(model, memory, [&](std::int64_t done, std::int64_t total) {
       if (progress) progress(what, done, total);
       return !(stop && stop());
@@ -67,8 +67,8 @@ Memory new_memory(OpenedRun& run, const MemorySettings& settings) {
   const double bytes = store_bytes(settings, run.recipe.model.d_model, size_of(run.ctx->master));
   if (run.ctx->device.is_cpu() && 2 * bytes > memory_limit())
     bad_input(Code::memory_insufficient,
-              "{} slots of {} numbers need {:.1f} GiB of memory, and there are {:.1f}: ask for fewer", settings.slots,
-              run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
+              "{} slots of {} numbers require {:.1f} GiB of memory, but {:.1f} are available; use fewer slots",
+              settings.slots, run.recipe.model.d_model, 2 * bytes / (1 << 30), memory_limit() / (1 << 30));
   DataConfig config = run.recipe.data;
   config.tokenizer = run.paths.tokenizer();
   const TokenData train = load_corpora(*run.ctx, config, run.recipe.seed, run.paths.read_only_cache(), {}).train;
@@ -83,11 +83,11 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   Memory memory = load_memory(*run.ctx, path);
   require_model(memory, path, *run.model, run.tokenizer);
   if (memory.store.keys.dim(1) != run.recipe.model.d_model)
-    bad_input(Code::memory_mismatch, "{}: keys of {} numbers, where the model's states have {}", path,
+    bad_input(Code::memory_mismatch, "{}: its keys have {} numbers, but the model's hidden states {}", path,
               memory.store.keys.dim(1), run.recipe.model.d_model);
   const auto known = static_cast<std::int32_t>(run.model->config().vocab);
   if (memory.settings.contexts > 0 && memory.contexts.vocabulary() != known)
-    bad_input(Code::memory_mismatch, "{}: its contexts have a vocabulary of {}, and this run one of {}", path,
+    bad_input(Code::memory_mismatch, "{}: its contexts have a vocabulary of {}, but this run one of {}", path,
               memory.contexts.vocabulary(), known);
   const Tensor values = memory.store.values.to(Device::cpu);
   const std::int32_t* value = values.data<std::int32_t>();
@@ -95,7 +95,7 @@ Memory open_memory(OpenedRun& run, const std::string& path) {
   for (const MemoryText& text : memory.texts)
     all_known = all_known && std::all_of(text.tokens.begin(), text.tokens.end(), [&](auto one) { return one < known; });
   if (!all_known)
-    bad_input(Code::memory_mismatch, "{}: it holds tokens that this run's vocabulary of {} has not", path, known);
+    bad_input(Code::memory_mismatch, "{}: contains tokens outside this run's vocabulary of {}", path, known);
   return memory;
 }
 

@@ -47,7 +47,7 @@ std::optional<CheckpointName> choose_checkpoint(const std::string& folder, std::
       if (one.step == *wanted) return one;
     }
     bad_input(Code::checkpoint_not_found, "{} {}: {} has {}", "--from-step", *wanted, folder,
-              all.empty() ? "no checkpoint" : "checkpoints of the steps " + steps_of(all));
+              all.empty() ? "no checkpoint" : "checkpoints of steps " + steps_of(all));
   }
   const auto latest = marked_latest(folder);
   if (all.empty()) {
@@ -77,7 +77,7 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
   Recipe recipe = asked;
   if (recipe.from && !from)
     bad_input(Code::from_mismatch,
-              "{} is of a run started from {}; start with --from too, or remove [from] from the file", recipe.name,
+              "{} belongs to a run initialized from {}; use --from too, or remove [from] from the file", recipe.name,
               recipe.from->text());
   const Group& group = hooks.group;
   check_same_command(group, &recipe, {"--out " + folder, from ? "--from " + from->run + " " + from->checkpoint : ""});
@@ -92,8 +92,9 @@ std::unique_ptr<Trainer> Trainer::start(const Recipe& asked, const std::string& 
     std::string different;
     for (const std::string& one : check_source(recipe, source)) different += (different.empty() ? "" : ", ") + one;
     recipe.from = source.named;
-    hooks.log.info("begins with the weights and keys of {}; {}{}", source.named.text(),
-                   different.empty() ? "every setting is the same" : "settings that differ (there): ", different);
+    hooks.log.info(
+        "initialized from the weights and keys of {}; {}{}", source.named.text(),
+        different.empty() ? "all settings are equal" : "differing settings (there in brackets): ", different);
   }
   if (from) recipe.from = broadcast_recipe(group, recipe, paths.config()).from;
   for (const std::string& note : recipe.notes) hooks.log.info("{}", note);
@@ -222,7 +223,7 @@ void Trainer::change_recipe(const Recipe& lasting, const TrainConfig& before) {
   for (const std::string& one : recipe_differences(lasting, read_run_recipe(paths_.folder)))
     changes += (changes.empty() ? "" : ", ") + one;
   const std::string kept = rewrite_config(paths_, lasting, state_.step);
-  ctx_->log.info("{}: {} from step {} on; the settings before (in brackets) are kept in {}", paths_.config(), changes,
+  ctx_->log.info("{}: {} from step {} on; the previous settings (in brackets) are kept in {}", paths_.config(), changes,
                  state_.step, kept);
   const bool in_last = state_.stage + 1 == static_cast<std::int64_t>(stages_.size());
   for (const std::string& line : explain_extension(stages_.back(), before, in_last ? state_.step_in_stage() : 0))
@@ -289,7 +290,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
     start_keys_ = load_key_positions(paths_.folder, 0, *model_);
     if (start_keys_.empty() && recipe().model.ffn == Ffn::some)
       ctx_->log.warning(Code::start_keys_missing,
-                        "{}/keys/step-0.safetensors is gone: how far the keys moved is not measured any more",
+                        "{}/keys/step-0.safetensors not found: the movement of the keys is no longer measured",
                         paths_.folder);
   }
   state_.recipe = now.recipe;
@@ -297,7 +298,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   // From here on the folder is in its state at the checkpoint; later lines and key positions will be written again with
   // the same content.
   for (const CheckpointName& one : later)
-    ctx_->log.info("the checkpoint of step {} is set aside as {}", one.step, set_checkpoint_aside(one));
+    ctx_->log.info("the checkpoint of step {} was renamed to {}", one.step, set_checkpoint_aside(one));
   if (!later.empty() || marked_latest(paths_.folder) != checkpoint.step) mark_latest(paths_.folder, checkpoint.step);
   // A kill may have come between a checkpoint and its marker, or before surplus checkpoints were removed.
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
@@ -325,11 +326,10 @@ void Trainer::compare_with_checkpoint(const TrainState& now, const std::map<std:
                       "{} was changed since step {}: {}; the run continues with the new settings", paths_.config(),
                       state_.step, changes);
   if (!state_.computed_by.empty() && state_.computed_by != now.computed_by)
-    ctx_->log.warning(
-        Code::computed_elsewhere,
-        "computed by {} now, by {} up to step {}: the last bits of the results may differ from those of a run "
-        "without a stop",
-        now.computed_by, state_.computed_by, state_.step);
+    ctx_->log.warning(Code::computed_elsewhere,
+                      "now computed by {}, previously by {} (up to step {}): the last bits may differ from those of an "
+                      "uninterrupted run",
+                      now.computed_by, state_.computed_by, state_.step);
 }
 
 void complete_finished_run(const std::string& folder) {

@@ -88,7 +88,7 @@ GenerateBenchResult bench_generate(const Recipe& recipe, const GenerateBenchOpti
     how.decoder.half_weights = options.half_weights;
     Engine engine(model, tokenizer, how);
     if (engine.decoder().slots() < n)
-      bad_input(Code::memory_insufficient, "{} sequences need more memory than there is: {} fit", n,
+      bad_input(Code::memory_insufficient, "{} sequences exceed the available memory: {} fit", n,
                 engine.decoder().slots());
     GenerateBenchResult::One one;
     one.sequences = n;

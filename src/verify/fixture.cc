@@ -194,11 +194,10 @@ void Fixture::check_proportion(const ModelConfig& config, std::int64_t rows) con
   const double needed = 2 * estimate_memory(config, static_cast<double>(rows), false, true).total();
   constexpr double small = 256.0 * (1 << 20), factor = 64, bytes = 8;
   if (needed > small + factor * bytes * stored)
-    bad_input(
-        Code::fixture_invalid,
-        "{}: a case of these sizes takes {:.1f} GiB, while the file holds {:.1f} MiB of numbers; one of the sizes "
-        "is wrong",
-        config_.origin(), needed / (1 << 30), bytes * stored / (1 << 20));
+    bad_input(Code::fixture_invalid,
+              "{}: a case of these sizes requires {:.1f} GiB, but the file has {:.1f} MiB of numbers; one of the sizes "
+              "is wrong",
+              config_.origin(), needed / (1 << 30), bytes * stored / (1 << 20));
 }
 
 Shape Fixture::shape(const std::string& name, int rank) const {
@@ -211,7 +210,7 @@ Shape Fixture::shape(const std::string& name, int rank) const {
 
 Tensor Fixture::load(const std::string& name, const Shape& shape) const {
   if (const Shape found = file_.shape(name); found != shape)
-    bad_input(Code::tensor_shape, "{}: {} has shape {} where its config calls for {}", path(), name, found.text(),
+    bad_input(Code::tensor_shape, "{}: {} has shape {}, but its config requires {}", path(), name, found.text(),
               shape.text());
   return file_.load(name);
 }
@@ -226,7 +225,7 @@ Tensor Fixture::ids(const std::string& name, const Shape& shape, std::int64_t lo
   const Tensor wide = stored.dtype() == DType::i64 ? stored : stored.to(DType::i64);
   for (std::int64_t i = 0; i < wide.elements(); ++i) {
     if (const std::int64_t id = wide.data<std::int64_t>()[i]; id < low || id > high)
-      bad_input(Code::tensor_value, "{}: {} holds {}; must be integers from {} to {}", path(), name, id, low, high);
+      bad_input(Code::tensor_value, "{}: {} contains {}; must be integers from {} to {}", path(), name, id, low, high);
   }
   return stored.dtype() == DType::i32 ? stored : stored.to(DType::i32);
 }
@@ -235,7 +234,7 @@ std::vector<double> Fixture::expected(const std::string& name, std::size_t size)
   const std::string full = "expect." + name;
   const Shape found = file_.shape(full);
   if (static_cast<std::size_t>(found.elements()) != size)
-    bad_input(Code::tensor_shape, "{}: {} has shape {} where {} numbers come out", path(), full, found.text(), size);
+    bad_input(Code::tensor_shape, "{}: {} has shape {}, but there are {} results", path(), full, found.text(), size);
   return read_vector(file_.load(full));
 }
 

@@ -203,7 +203,7 @@ void Case::layer() {
   ModelConfig config = fixture_.checked_model_config();
   if (config.ffn != Ffn::some) fixture_.config().wrong("ffn", "\"some\": a layer of experts");
   if (config.routing == RoutingKind::hash)
-    fixture_.config().wrong("routing", "\"keys\": a random choice needs token ids, which only kind model has");
+    fixture_.config().wrong("routing", "\"keys\": hash routing requires token ids, which only kind model has");
   config.layers = 1;
   config.vocab = config.seq_len = 2;  // the single layer of this case uses neither
   config.keys.frozen_layers.clear();
@@ -354,7 +354,7 @@ void Case::model() {
           std::max<std::int64_t>(batch.longest, batch.offsets.back() - batch.offsets[batch.offsets.size() - 2]);
     }
     if (batch.predicted == 0)
-      bad_input(Code::fixture_invalid, "{}: tokens have nothing to predict in step {}", report_.file, step);
+      bad_input(Code::fixture_invalid, "{}: no token to predict in step {}", report_.file, step);
     // Scatters unpadded rows of results to the padded positions.
     const auto spread = [&](const Tensor& packed) {
       const std::vector<double> values = read_vector(packed);
@@ -479,7 +479,7 @@ void Case::memory() {
     Tensor model = Tensor::empty({positions}, DType::f64), places = Tensor::empty({positions}, DType::i64);
     for (std::int64_t t = 0; t < positions; ++t) {
       if (!(chance[static_cast<std::size_t>(t)] > 0 && chance[static_cast<std::size_t>(t)] <= 1))
-        bad_input(Code::fixture_invalid, "{}: {}model_probability holds {}; must be numbers above 0 and at most 1",
+        bad_input(Code::fixture_invalid, "{}: {}model_probability contains {}; must be numbers above 0 and at most 1",
                   report_.file, window, chance[static_cast<std::size_t>(t)]);
       model.data<double>()[t] = -std::log(chance[static_cast<std::size_t>(t)]);
       places.data<std::int64_t>()[t] = packed({0, read++});

@@ -105,7 +105,7 @@ TEST(Adapt, SavesARunThatOpensWithTheNewKeys) {
   }
   EXPECT_EQ(read_vector(adapted.model->parameters().value), read_vector(run.model->parameters().value));
   EXPECT_TRUE(run_is_finished(options.out));
-  EXPECT_NE(read_file(options.out + "/adapt.html").find("Gain of learning"), std::string::npos);
+  EXPECT_NE(read_file(options.out + "/adapt.html").find("Gain from learning"), std::string::npos);
   EXPECT_EQ(xml_problem(plot_adaptation(report)), "");
   EXPECT_GE(list_key_positions(options.out).size(), 2u);
   InspectOptions inspect;

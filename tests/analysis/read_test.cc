@@ -348,7 +348,7 @@ TEST(Ways, AreComparedOnTheSameTokens) {
     EXPECT_GT(one["bytes"].get<double>(), 0.01 * bytes) << one["name"];
     EXPECT_LT(one["bytes"].get<double>(), bytes) << one["name"];
   }
-  EXPECT_NE(adapt_methods_page(typed, run).find("Ways of learning in use"), std::string::npos);
+  EXPECT_NE(adapt_methods_page(typed, run).find("Methods of learning during use"), std::string::npos);
 }
 
 TEST(Ways, GiveTheSameNumbersForAnyNumberOfThreads) {

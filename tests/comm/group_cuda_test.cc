@@ -121,9 +121,7 @@ TEST(GroupCuda, ASharedGpuIsNotForNccl) {
     EXPECT_FALSE(group.has_gpu_link());
     group.link_gpus(device, log);  // opened again, reported once
   });
-  EXPECT_EQ(
-      said,
-      "ranks 0 and 1 share a GPU, which NCCL does not do: numbers go from GPU to GPU through the host's memory\n");
+  EXPECT_EQ(said, "ranks 0 and 1 share a GPU, which NCCL does not support: GPU tensors are sent through host memory\n");
 }
 
 }  // namespace

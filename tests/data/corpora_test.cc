@@ -241,7 +241,7 @@ TEST(Corpora, LongTextsAreTokenisedInParts) {
     ids.push_back(corpora.tokenizer.eos_id());
     EXPECT_TRUE(std::ranges::equal(corpora.train.ids(0), ids));
     const auto size = static_cast<std::int64_t>(text.size());
-    EXPECT_EQ(last.at("tokenising the training text"), (std::pair{size, size}));
+    EXPECT_EQ(last.at("tokenizing the training text"), (std::pair{size, size}));
     EXPECT_EQ(last.at("training the tokenizer"), (std::pair{size, size}));
   }
   config.unit = TextUnit::line;
@@ -418,7 +418,7 @@ TEST(Corpora, ProgressReachesItsEnd) {
   });
   std::int64_t bytes = 0;
   for (int i = 0; i < 1500; ++i) bytes += static_cast<std::int64_t>(story_number(i).size());
-  EXPECT_EQ(last.at("tokenising the training text"), (std::pair{bytes, bytes}));
+  EXPECT_EQ(last.at("tokenizing the training text"), (std::pair{bytes, bytes}));
   EXPECT_EQ(last.at("training the tokenizer"), (std::pair{bytes, bytes}));
   EXPECT_EQ(last.at("reading the validation text"), (std::pair<std::int64_t, std::int64_t>{5, 5}));
 }

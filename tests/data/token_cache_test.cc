@@ -59,7 +59,7 @@ TEST_F(Cache, IsUsedAndGivesTheSame) {
   bool tokenised = false;
   const Corpora second =
       load_corpora(listener.host, config_, 1, cache_, [&](const std::string& what, std::int64_t, std::int64_t) {
-        tokenised = tokenised || what.starts_with("tokenising");
+        tokenised = tokenised || what.starts_with("tokenizing");
       });
   EXPECT_FALSE(tokenised);
   EXPECT_TRUE(listener.infos.empty());
@@ -144,7 +144,7 @@ TEST_F(Cache, WhereNothingCanBeWrittenTokensStayInMemory) {
     EXPECT_NE(unwritable_reason(cache_).find(why), std::string::npos);
   };
   folder_.write("cache", "no folder");
-  loads_all_the_same("a file of this name is in the way");
+  loads_all_the_same("a file with this name exists");
   EXPECT_THROW(load(config_, cache_), Error) << "who needs it is told";
   EXPECT_EQ(read_file(cache_), "no folder");
   std::filesystem::remove(cache_);

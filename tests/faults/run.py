@@ -39,7 +39,7 @@ ERRORS = {
     "remove": ["EACCES", "EIO"], "mkdir": ["ENOSPC", "EACCES"], "truncate": ["EIO", "EACCES"],
 }
 LITTER = re.compile(r"\.tmp-|\.writing|\.removing|\.old$|\.replaced")
-LIBRARY_WORDS = re.compile(r"std::|exception|terminate|basic_|_M_|filesystem error|nlohmann|a fault of this program")
+LIBRARY_WORDS = re.compile(r"std::|exception|terminate|basic_|_M_|filesystem error|nlohmann|internal error")
 
 
 class Scenario:

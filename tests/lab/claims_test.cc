@@ -117,7 +117,7 @@ TEST_F(LabClaims, APartIsHeldSeedBySeed) {
   EXPECT_TRUE(holds(text, "](#claim-knob-router-mlp) | **As claimed.** |"));
   EXPECT_TRUE(holds(text, "](#claim-knob-topk-warmup) | **Not as claimed.** |"));
   EXPECT_TRUE(
-      holds(text, "](#claim-knob-beta-anneal) | **Within chance: the claim is neither borne out nor refuted.**"));
+      holds(text, "](#claim-knob-beta-anneal) | **Within chance: the claim is neither confirmed nor refuted.**"));
   EXPECT_FALSE(holds(text, "#claim-knob-lora"));
 }
 
@@ -134,13 +134,13 @@ TEST_F(LabClaims, GainTimeAndWhatIsMissing) {
   // Full training, the reference of the gain, has one seed; the others have two.
   EXPECT_TRUE(holds(text, "](#claim-knob-lora) | **In part as claimed, with one seed of some runs.** |"));
   // Step times are missing: the verdict is limited to what was measured.
-  EXPECT_TRUE(holds(text, "time of a step of knob-full against knob-lora | above 1 times | – | not measured |"));
+  EXPECT_TRUE(holds(text, "step time of knob-full against knob-lora | above 1 times | – | not measured |"));
   EXPECT_TRUE(holds(text, "](#claim-knob-full) | **As claimed, as far as it was measured, with one seed each.** |"));
   // Times on two devices are not comparable.
   run("knob-lora", 0, {.loss = 2.9, .seconds = 0.105}, "cuda");
   run("knob-lora", 2, {.loss = 2.9, .seconds = 0.111}, "cuda");
   text = markdown();
-  EXPECT_TRUE(holds(text, "time of a step of knob-lora against study-experts-32-k4 | below 1.1 times | – | not "));
+  EXPECT_TRUE(holds(text, "step time of knob-lora against study-experts-32-k4 | below 1.1 times | – | not "));
 }
 
 TEST_F(LabClaims, ThePublishedNumberStandsBesideIt) {
@@ -153,7 +153,8 @@ TEST_F(LabClaims, ThePublishedNumberStandsBesideIt) {
       << text;
   EXPECT_TRUE(holds(text, "below +0.25 | +0.0277 | as claimed, 1 seed |"));
   EXPECT_TRUE(holds(text, "](#claim-prototypes) | **In part as claimed, with one seed each.** |"));
-  EXPECT_TRUE(holds(text, "| claim | 1 | 0.1017 | 2.2233 | 3.1560 |")) << "published, as trained here, real tokens";
+  EXPECT_TRUE(holds(text, "| claim | 1 | 0.1017 | 2.2233 | 3.1560 |"))
+      << "published, as trained here, non-padding tokens";
 }
 
 // Every recipe named by a claim exists, and every claim has a criterion.

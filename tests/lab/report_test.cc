@@ -152,7 +152,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   EXPECT_TRUE(holds(report.markdown, "It is one run against one run"));
   EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions this loss is averaged over are text"));
   EXPECT_TRUE(holds(report.markdown, "| parameters, million | 12.50 | 0.0"));
-  EXPECT_TRUE(holds(report.markdown, "| real tokens per second | – | 500 |"));
+  EXPECT_TRUE(holds(report.markdown, "| non-padding tokens per second | – | 500 |"));
   // Numbers of the whole run; the best epoch is the second.
   EXPECT_TRUE(holds(report.markdown, "| experts ever used, middle layer, best epoch | 7 | 4 |"));
   EXPECT_TRUE(holds(report.markdown, "| Gini, middle layer, best epoch | 0.4321 | 0.5200 |"));
@@ -165,7 +165,7 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   // Checkpoints and key positions may have been removed: the run is still done, and missing parts are reported.
   EXPECT_TRUE(holds(report.markdown, "| done | 0.0"));
   EXPECT_FALSE(holds(report.markdown, "This run is not finished"));
-  EXPECT_TRUE(holds(report.markdown, "Usage histogram and key map: left out"));
+  EXPECT_TRUE(holds(report.markdown, "Usage histogram and key map are omitted"));
   EXPECT_TRUE(holds(report.markdown, "`some.top_k = 1 (2)`"));
   EXPECT_TRUE(holds(report.html, "A run &amp; its &lt;numbers&gt;"));
   EXPECT_FALSE(holds(report.html, "<numbers>"));
@@ -185,8 +185,7 @@ TEST_F(LabReport, SeedsGiveMeanAndSpread) {
       holds(report.html,
             "<td class=\"number\"><span class=\"part\">1.5000</span> <span class=\"part\">± 0.0200</span></td>"));
   EXPECT_TRUE(holds(report.html, "<td>done, 3\u00a0seeds</td>"));
-  EXPECT_TRUE(
-      holds(report.markdown, "3 seeds here spread by 0.0200, so the difference is more than chance does here."));
+  EXPECT_TRUE(holds(report.markdown, "The deviation of 3 seeds here is 0.0200, so the difference exceeds chance."));
 }
 
 TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
@@ -202,7 +201,7 @@ TEST_F(LabReport, AClaimIsHeldAgainstEachOfItsControls) {
   EXPECT_TRUE(
       holds(report.markdown,
             "Seeds of one experiment differ by 0.0141 (standard deviation), so a difference below about 0.0283 "
-            "means nothing. a4-warm, the best of the claim, is 0.0400 nats worse than control-no-ffn (more than "
+            "is not significant. a4-warm, the best of the claim, is 0.0400 nats worse than control-no-ffn (more than "
             "chance) and 0.4500 nats worse than control-dense-4x (more than chance). **Not as claimed, with one seed "
             "of some runs.**"))
       << report.markdown;
@@ -232,7 +231,7 @@ TEST_F(LabReport, TheLowestLossIsThatOfTheLowest) {
                     "The lowest loss is that of a4, 0.0600 nats below the next, a1; the highest is that of a1, 0.0600 "
                     "above it. **As claimed, with one seed each.**"));
   told("a1-seed1", -0.01, {"seed=1"});  // 2.10 and 1.98: the seeds differ by more than the runs
-  EXPECT_TRUE(holds(make_report(index, {}, options_).markdown, "**Within chance: the claim is neither borne out"));
+  EXPECT_TRUE(holds(make_report(index, {}, options_).markdown, "**Within chance: the claim is neither confirmed"));
 }
 
 // Small models with one seed each say nothing about a claim.
@@ -343,7 +342,7 @@ TEST_F(LabReport, PublishedNumbersAreThoseOfTheRecipeAsItStands) {
   folder_.write("recipes/told.toml", std::string(recipe).replace(recipe.find("2.1, 0.9"), 8, "1.1, 0.9"));
   const std::string text = make_report(index_, {}, options_).markdown;
   EXPECT_TRUE(holds(text, "| 1.1000 | 2.0000 | +0.9000 |")) << text;
-  EXPECT_TRUE(holds(text, "Farthest off it was after epoch 1: 0.9000 above."));
+  EXPECT_TRUE(holds(text, "The largest difference was after epoch 1: 0.9000 above."));
 }
 
 TEST_F(LabReport, AFailureIsTold) {
@@ -361,7 +360,7 @@ TEST_F(LabReport, ARunThatWentAstrayDoesNotHideTheOthers) {
   told("told@0.5", 0.2, {});
   told("told@0.25", 5.0, {});
   const Report report = make_report(index_, {}, options_);
-  EXPECT_TRUE(holds(report.markdown, "Beyond the drawing: told@0.25 at 12.0000.")) << report.markdown;
+  EXPECT_TRUE(holds(report.markdown, "Outside the chart: told@0.25 at 12.0000.")) << report.markdown;
   EXPECT_FALSE(holds(report.markdown, "told@0.5 at"));
 }
 
@@ -417,8 +416,8 @@ TEST_F(LabReport, InABrowser) {
   train_plain();
   options_.samples = true;
   const Report report = make_report(index_, {"pair"}, options_);
-  EXPECT_TRUE(holds(report.markdown, "From `One morning a small`, the likeliest token each time:"));
-  EXPECT_TRUE(holds(report.markdown, "Trace: the experts each token of the first text went through, layer 1"));
+  EXPECT_TRUE(holds(report.markdown, "From `One morning a small`, greedy (most likely token):"));
+  EXPECT_TRUE(holds(report.markdown, "Trace: experts of each token of the first text, layer 1"));
   EXPECT_TRUE(fs::exists(options_.runs + "/plain/samples.json"));
   const Report again = make_report(index_, {"pair"}, options_);
   EXPECT_EQ(report.html, again.html);

@@ -232,7 +232,7 @@ def shared_queue(ranks):
         raise Failure(f"two ranks should share one run:\n{said}")
     ranks.expect_same("used/alone/tiny", "used/two/tiny")
     said = ranks.run(ranks.words(4, *queue, "used/four", "--ranks-per-run", "2"))
-    if "4 ranks: runs side by side, 2 ranks each" not in said or len(re.findall(r"^tiny\S* +done", said, re.M)) != 2:
+    if "4 ranks: concurrent runs, 2 ranks each" not in said or len(re.findall(r"^tiny\S* +done", said, re.M)) != 2:
         raise Failure(f"four ranks should do two runs at a time:\n{said}")
     for name in names:
         ranks.expect_same(f"used/alone/{name}", f"used/four/{name}")
@@ -492,9 +492,9 @@ def lost(ranks, options):
     endless = dict(LD_PRELOAD=os.path.abspath(options.endless)) if options.endless else {}
     acts = [("stop", signal.SIGSTOP, "sent no heartbeat", {})]
     if endless:
-        acts.append(("circles", signal.SIGUSR1, "has made no progress", endless))
+        acts.append(("circles", signal.SIGUSR1, "made no progress", endless))
         # The others receive no heartbeat from it, but it reports first, with more information.
-        acts.append(("circles-without-a-pulse", signal.SIGUSR2, "has made no progress", endless))
+        acts.append(("circles-without-a-pulse", signal.SIGUSR2, "made no progress", endless))
     for name, act, words, environment in acts:
         run = f"lost/{name}"
         process = ranks.begin(ranks.words(3, "train", *ranks.recipe, *VARIANTS["rules"], "train.epochs=2000",

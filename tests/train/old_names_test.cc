@@ -40,7 +40,7 @@ void make_old(const std::string& folder) {
                                  {"\nrouting = \"hash\"", "\nrouting = \"random\""},
                                  {"\nmodulation = \"additive\"", "\nmodulation = \"inside\""}})
     config = replaced(config, now, old);
-  config = config.substr(0, config.find("\n# The identity of this run"));  // version 0.2 had none
+  config = config.substr(0, config.find("\n# Identity of this run"));  // version 0.2 had none
   write_file_atomic(folder + "/config.toml", config);
   int renamed = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder + "/checkpoints")) {

@@ -47,7 +47,7 @@ try {
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowLeft');
     await page.keyboard.press('Enter');
-    const panel = page.getByRole('region', { name: 'the chosen token' });
+    const panel = page.getByRole('region', { name: 'the selected token' });
     await panel.waitFor();
     assert.match(await panel.textContent(), /probability.*Experts.*layer 0/);
     assert.equal(await tokens.first().getAttribute('aria-expanded'), 'true');
@@ -57,19 +57,19 @@ try {
     assert.equal(await panel.isVisible(), false);
 
     // A session learns, shows its sources, and forgets.
-    await page.getByLabel('learn what I write').check();
+    await page.getByLabel('learn from my messages').check();
     await page.getByLabel('sources').check();
     await prompt.fill('The red key lies under the third stone. The red key lies under');
     await page.keyboard.press('Enter');
     const group = page.getByRole('group', { name: 'tokens of the answer' }).nth(1);
     await group.getByRole('button').first().click();
-    const second = page.getByRole('region', { name: 'the chosen token' });
+    const second = page.getByRole('region', { name: 'the selected token' });
     await second.waitFor();
     assert.match(await second.textContent(), /Shares in the probability of this token.*slots.*contexts/);
     await listen(page, `a ${colorScheme} answer with sources`);
     await shoot('sources');
     await page.getByRole('button', { name: 'Forget' }).click();
-    await page.getByText('What you wrote is forgotten.').waitFor();
+    await page.getByText('Your messages were removed from the memory.').waitFor();
 
     for (const width of [1100, 360]) await fits(page, width);
     await shoot('phone');
@@ -88,7 +88,7 @@ try {
     await page.getByRole('button', { name: 'Stop' }).dispatchEvent('click');
     await page
       .locator('.said.model')
-      .getByText(/stopped|it came to its end|as long as asked for/)
+      .getByText(/stopped|end of text|token limit reached/)
       .waitFor();
     await context.close();
   }

@@ -42,8 +42,8 @@ void add_curves(Document& document, const std::vector<StreamSpan>& spans, bool l
                   {{"kind", "lines"}, {"x", {{"name", x}}}, {"y", {{"name", "nats/token"}}}, {"series", series}}});
   if (learnt) {
     document.chart({"gain",
-                    "Gain of learning",
-                    "Loss of the frozen keys less loss of the learning ones: above zero learning helps.",
+                    "Gain from learning",
+                    "Loss with frozen keys minus loss with learning keys; learning helps above zero.",
                     {{"kind", "lines"},
                      {"x", {{"name", x}}},
                      {"y", {{"name", "nats/token"}}},
@@ -64,7 +64,7 @@ Table losses_table(const AdaptReport& report) {
                           text.after ? fmt::format("{:+.4f}", text.after->loss - text.before.loss) : "–"});
   };
   row("original text (the run's validation)", report.original);
-  row("new text (its held-out part)", report.held_out);
+  row("new text (held-out part)", report.held_out);
   return table;
 }
 

@@ -52,7 +52,7 @@ std::string plot_adaptation(const AdaptReport& report) {
   constexpr double left = 100, right = 880, top = 106, middle = 386, lower = 484, bottom = 704;
   Svg svg(910, learnt ? 810 : 486, "Loss while reading " + report.data,
           report.run + " at step " + std::to_string(report.from_step) +
-              (learnt ? ", keys moved by " + report.rules + ", " + std::to_string(report.updates) + " updates"
+              (learnt ? ", keys updated by " + report.rules + ", " + std::to_string(report.updates) + " updates"
                       : ", keys frozen"));
   const double tokens = spans.empty() ? 1 : spans.back().read;
   const Axis x{0, tokens, left, right};
@@ -82,8 +82,7 @@ std::string plot_adaptation(const AdaptReport& report) {
   svg.line(left + 140, 82, left + 168, 82, active_colour, 3);
   svg.text(left + 176, 86, "learning keys");
   const Axis gain = around(least, most, bottom, lower);
-  svg.text(left, lower - 14, "Gain of learning: loss of the frozen keys less loss of the learning ones",
-           {.bold = true});
+  svg.text(left, lower - 14, "Gain from learning: loss with frozen keys minus loss with learning keys", {.bold = true});
   draw_axes(svg, x, gain, "tokens read", "gain (nats/token)");
   svg.line(left, gain.at(0), right, gain.at(0), "#444444", 1.2, "5 4");
   curve(

@@ -60,9 +60,9 @@ json to_json(const AdaptMethodsReport& report) {
 }
 
 std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun& run) {
-  Header header = run_header("Learning in use", run);
+  Header header = run_header("Learning during use", run);
   header.title =
-      fmt::format("{} at step {} reads {}, in every way it can learn", run_name(run), report.step, report.data);
+      fmt::format("{} at step {} reads {} with each method of learning", run_name(run), report.step, report.data);
   header.facts.emplace_back("stream", fmt::format("{} tokens in windows of {}", report.tokens, report.window));
   Document document(std::move(header));
   document.paragraph(
@@ -70,7 +70,7 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
       "method, on the same stream. Forgetting: increase of the loss on the validation text of the run afterwards. All "
       "in nats/token.");
   Table table{"methods",
-              "Ways of learning in use",
+              "Methods of learning during use",
               {{"way", "", false},
                {"what learns", "", false},
                {"loss", "", true},
@@ -97,7 +97,7 @@ std::string adapt_methods_page(const AdaptMethodsReport& report, const OpenedRun
   document.table(std::move(table));
   if (report.bytes > 0) {
     Table sizes{"compressors",
-                "Other programs on the same stream",
+                "Compression programs on the same stream",
                 {{"program", "", false}, {"bytes", "", true}, {"bits/byte", "", true}},
                 {}};
     for (const CompressorSize& size : report.compressors)

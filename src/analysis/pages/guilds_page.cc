@@ -36,8 +36,8 @@ constexpr NamedTest tests[] = {{"token", &GuildLayer::token},
 
 Table information_table(const GuildReport& report) {
   Table table{"information",
-              "What tells the expert, in bits (mutual information), and purity: the share of choices on an expert's "
-              "commonest token or class",
+              "Mutual information with the expert, in bits, and purity: the share of assignments to an expert's most "
+              "frequent token or class",
               {{"layer", "", false},
                {"of", "", false},
                {"bits", "information", true},
@@ -72,9 +72,9 @@ Chart information_chart(const GuildReport& report) {
     series.push_back({{"name", one.name}, {"points", points}});
   }
   return {"beyond-chance",
-          "What tells the expert, beyond chance",
-          "Bits of the choice of an expert that are known once the token, the next token or the word class is known, "
-          "less what shuffled labels give. Zero: no more than chance.",
+          "Mutual information with the expert, beyond chance",
+          "Information about the expert from the token, the next token or the word class, minus that of shuffled "
+          "labels. 0 = no more than chance.",
           {{"kind", "dots"},
            {"x", {{"name", "bits beyond chance"}}},
            {"legend", true},
@@ -129,7 +129,7 @@ Table unit_table(const std::string& id, const std::string& caption, const std::v
                {"class", "most frequent class", false},
                {"share", "most frequent class", true},
                {"of all", "most frequent class", true},
-               {"commonest tokens: share of its firings (times their base rate)", "", false}},
+               {"most frequent tokens: share of its firings (times their base rate)", "", false}},
               {}};
   for (const GuildUnit& unit : units) {
     table.rows.push_back({fmt::format("{}", fmt::join(unit.experts, " ")), fmt::to_string(unit.count),
@@ -141,7 +141,7 @@ Table unit_table(const std::string& id, const std::string& caption, const std::v
 
 Table class_table(const GuildLayer& layer) {
   Table table{fmt::format("given-{}", layer.layer),
-              "Most given to each word class",
+              "Highest affinity to each word class",
               {{"class", "", false},
                {"of all tokens", "", true},
                {"expert", "by position", false},

@@ -84,8 +84,8 @@ class Writer {
     map.x_name = fmt::format("1st principal component ({:.1f} % of the variance)", 100 * maps.plane.share[0]);
     map.y_name = fmt::format("2nd principal component ({:.1f} %)", 100 * maps.plane.share[1]);
     map.notes = {
-        "The two directions in which the keys differ most; near dots may still be far apart in the directions not "
-        "shown."};
+        "The two directions in which the keys differ most; dots close together may still be far apart in other "
+        "directions."};
     map.points = maps.pca;
     map.experts.resize(map.points.size());
     std::iota(map.experts.begin(), map.experts.end(), 0);
@@ -104,7 +104,7 @@ class Writer {
     KeyMap map;
     map.title = fmt::format("Layer {}: map of the keys by t-SNE", layer);
     map.subtitle = where_;
-    map.x_name = "no unit: keys that are neighbours lie together, distances between groups mean little";
+    map.x_name = "no unit: neighboring keys are close together; distances between groups are not meaningful";
     map.notes = tsne_notes(tsne, report_.experts);
     map.points = tsne.result.points;
     map.experts = tsne.experts;
@@ -142,7 +142,7 @@ std::vector<std::string> tsne_notes(const LayerMaps::Tsne& tsne, int experts) {
                   tsne.experts.size(), settings.perplexity, settings.seed, settings.iterations, settings.iterations / 4,
                   settings.exaggeration, settings.learning_rate),
       fmt::format(
-          "Divergence from the true neighbourhoods: {:.3f} nats. Another seed gives another, equally valid map.",
+          "Divergence from the true neighborhoods: {:.3f} nats. Another seed gives a different, equally valid map.",
           tsne.result.divergence)};
   if (std::ssize(tsne.experts) < experts)
     notes.push_back(fmt::format("Only the {} most used of {} experts are shown.", tsne.experts.size(), experts));

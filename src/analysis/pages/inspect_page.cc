@@ -54,7 +54,7 @@ Table layer_table(const InspectReport& report) {
 
 Table set_table(const InspectReport& report) {
   Table table{"sets",
-              "The most frequent sets of experts, and the share of tokens that chose them",
+              "Most frequent sets of experts, and the share of tokens that chose them",
               {{"layer", "", false}, {"sets", "", false}},
               {}};
   for (const InspectedLayer& layer : report.layers) {
@@ -70,11 +70,10 @@ Table set_table(const InspectReport& report) {
 
 std::string meaning(const InspectReport& report) {
   std::string text = fmt::format(
-      "Usage is the running mean the key update keeps: by count (how often an expert was chosen) and by mass (the sum "
-      "of "
-      "its gates). Gini 0: all experts are used alike, 1: one has everything. Experts in effect: 2 to the power of the "
-      "entropy. Movement is the distance of a key from where it was {}. Gate entropy and sets are measured on {} "
-      "positions of the text; a set is the {} experts that one token chose together.",
+      "Usage is the moving average of the key update: by count (number of assignments) and by mass (sum of gates). "
+      "Gini: 0 = uniform load, 1 = one expert has all. Effective experts: 2^entropy. Movement is the distance of a key "
+      "from its position {}. Gate entropy and sets are measured on {} positions of the text; a set is the {} experts "
+      "active together for one token.",
       report.moved_since_step ? fmt::format("at step {}", *report.moved_since_step)
                               : std::string("at the start (no positions were saved)"),
       report.layers.empty() ? 0 : report.layers[0].measures.validation->choices.sampled, report.top_k);
@@ -98,8 +97,8 @@ void add_layer(Document& document, Threads& threads, const InspectReport& report
     const LayerMaps::Tsne& map = *layer.maps->tsne;
     tsne = TsneMap{map.experts, map.result.points, fmt::format("{}", fmt::join(tsne_notes(map, report.experts), " "))};
   }
-  std::string note = "A circle is a key with the number of its expert, the larger and darker the more it is used.";
-  if (layer.maps->positions.size() > 1) note += " The line leads back to where the key was first saved.";
+  std::string note = "A circle is a key with the number of its expert; size and darkness show its usage.";
+  if (layer.maps->positions.size() > 1) note += " The line leads to the first saved position.";
   document.chart(key_map_chart(threads, fmt::format("keys-{}", number), fmt::format("Keys of layer {}", number), note,
                                layer.maps->positions, layer.usage, tsne));
   document.end_side_by_side();

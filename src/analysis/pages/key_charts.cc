@@ -120,13 +120,13 @@ Chart usage_histogram(const std::string& id, int layer, const std::vector<double
   json edges = json::array();
   for (int i = 0; i <= bins; ++i) edges.push_back(chart_number(top * i / bins));
   const json spec{{"kind", "histogram"},
-                  {"x", {{"name", "usage, as a multiple of a fair share"}}},
+                  {"x", {{"name", "load relative to uniform load"}}},
                   {"y", {{"name", "experts"}}},
                   {"unit", "x uniform load"},
                   {"edges", edges},
                   {"series", {{{"name", fmt::format("layer {}", layer)}, {"values", counts}}}}};
-  return {id, fmt::format("How much experts are used, layer {} (logarithmic)", layer),
-          fmt::format("The busiest expert has {:.1f} times the uniform load.", top), spec};
+  return {id, fmt::format("Expert load, layer {} (logarithmic)", layer),
+          fmt::format("Maximum load: {:.1f} times the uniform load.", top), spec};
 }
 
 Chart usage_ranks(const std::string& id, const std::vector<int>& layers, int middle,
@@ -191,7 +191,7 @@ Chart key_map_chart(Threads& threads, const std::string& id, const std::string& 
             {"share", shares},
             {"frames",
              {{"steps", steps},
-              {"x", fmt::format("first direction, {:.0f} % of the spread", 100 * plane.share[0])},
+              {"x", fmt::format("first principal component, {:.0f} % of the variance", 100 * plane.share[0])},
               {"y", fmt::format("second direction, {:.0f} %", 100 * plane.share[1])},
               {"places", frames}}}};
   if (static_cast<std::int64_t>(experts.size()) >= tsne_least_points)

@@ -297,9 +297,9 @@ std::string plot_key_movement(const KeyMap& map, const std::vector<std::vector<P
     for (const Point2& point : path) ranges.add(point);
   }
   const std::vector<bool> show = named(map, usage);
-  MapFrame frame = map_frame(
-      map, ranges, usage, scale, true,
-      {"A hollow dot is where a key began, a full one where it is now; between them the way over the saved steps."});
+  MapFrame frame = map_frame(map, ranges, usage, scale, true,
+                             {"A hollow dot is a key's first position, a full dot its current one; the line shows the "
+                              "saved steps between them."});
   const auto use = [&](std::size_t i) { return usage[static_cast<std::size_t>(map.experts[i])]; };
   const double radius = paths.size() <= 128 ? 5 : 3.5;
   for (std::size_t i = 0; i < paths.size(); ++i) {

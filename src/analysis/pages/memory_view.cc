@@ -176,8 +176,8 @@ std::int64_t text_named(const Memory& memory, const std::string& name) {
     return number - 1;
   std::string known;
   for (const MemoryText& text : memory.texts) known += fmt::format("{}{}", known.empty() ? "" : ", ", text.name);
-  bad_input(Code::memory_text_unknown, "the memory has read no text {}; {}", name,
-            known.empty() ? "it has read nothing yet" : "there are: " + known);
+  bad_input(Code::memory_text_unknown, "the memory has no text {}; {}", name,
+            known.empty() ? "it has no texts yet" : "its texts: " + known);
 }
 
 }  // namespace some

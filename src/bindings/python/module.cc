@@ -14,7 +14,7 @@ namespace {
 // are ValueErrors too.
 void add_errors(py::module_& module) {
   static PyObject *error = nullptr, *input = nullptr;
-  error = PyErr_NewExceptionWithDoc("some.Error", "What went wrong in the library, in one line.", PyExc_RuntimeError,
+  error = PyErr_NewExceptionWithDoc("some.Error", "Error of the library, with a one-line message.", PyExc_RuntimeError,
                                     nullptr);
   const py::tuple bases = py::make_tuple(py::handle(error), py::handle(PyExc_ValueError));
   input = PyErr_NewExceptionWithDoc("some.InputError", "Error that the caller can correct; the message says how.",
@@ -94,17 +94,17 @@ py::object import_folder(const py::object& folder, const py::object& out, const 
 PYBIND11_MODULE(_some, module) {
   using namespace some::python;
   using py::arg;
-  module.doc() = "The native half of the package `some`.";
+  module.doc() = "Native part of the package `some`.";
   module.attr("version") = some::program_version();
   add_errors(module);
   add_run(module);
   add_trainer(module);
   module.def(
       "runs", [](const py::object& folder) { return runs(to_path(folder)); }, arg("folder") = "runs",
-      "Every run in a folder of runs: name, folder, state, parameters, and of the last evaluation step and loss.");
+      "Returns the runs in a folder: name, folder, state, parameters, and step and loss of the last evaluation.");
   module.def("export_hf", &export_run, arg("run"), arg("out"), arg("checkpoint") = "latest", arg("experts") = "stored",
              arg("shard_gigabytes") = 5.0, arg("controls") = std::vector<std::string>(),
              "Writes a run as a folder for Hugging Face's libraries and plain PyTorch, as `some export` does.");
   module.def("import_hf", &import_folder, arg("folder"), arg("out"), arg("tokenizer") = "",
-             arg("trained_experts") = false, "Brings an exported model back as a run, as `some import` does.");
+             arg("trained_experts") = false, "Imports an exported model as a run, as `some import` does.");
 }

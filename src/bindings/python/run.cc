@@ -113,7 +113,7 @@ class Run {
     for (const Ids& row : rows) {
       if (row.empty()) bad_input(Code::prompt_empty, "logits: a row of ids is empty");
       if (static_cast<int>(row.size()) > run_->recipe.model.seq_len)
-        bad_input(Code::text_too_long, "logits: a row has {} ids, the model reads at most model.seq_len = {}",
+        bad_input(Code::text_too_long, "logits: a row has {} ids, but the model reads at most model.seq_len = {}",
                   row.size(), run_->recipe.model.seq_len);
     }
     if (rows.empty()) return py::list();
@@ -265,7 +265,7 @@ class Run {
 
 void add_run(py::module_& module) {
   using py::arg;
-  py::class_<Run>(module, "Run", "A trained model. Get one with some.open(FOLDER).")
+  py::class_<Run>(module, "Run", "A trained model, opened with some.open(FOLDER).")
       .def(py::init([](const py::object& folder, const std::string& checkpoint, const std::string& device,
                        const std::string& precision, int threads) {
              return std::make_unique<Run>(to_path(folder), checkpoint, device, precision, threads);
@@ -274,15 +274,16 @@ void add_run(py::module_& module) {
            arg("threads") = 0)
       .def("__repr__", &Run::repr)
       .def_property_readonly("folder", &Run::folder, "The run folder.")
-      .def_property_readonly("step", &Run::step, "Of the checkpoint.")
+      .def_property_readonly("step", &Run::step, "Step of the checkpoint.")
       .def_property_readonly("layers", &Run::layers, "Transformer blocks.")
       .def_property_readonly("recipe", &Run::recipe, "Every setting of the run: {table: {name: value}}.")
-      .def_property_readonly("vocabulary", &Run::vocabulary, "Tokens in the vocabulary.")
+      .def_property_readonly("vocabulary", &Run::vocabulary, "Size of the vocabulary.")
       .def_property_readonly("end_of_text", &Run::end_of_text, "The id of [EOS].")
-      .def("encode", &Run::encode, arg("text"), "The ids of a text.")
-      .def("decode", &Run::decode, arg("ids"), arg("skip_specials") = true, "The text of ids.")
+      .def("encode", &Run::encode, arg("text"), "Returns the token ids of a text.")
+      .def("decode", &Run::decode, arg("ids"), arg("skip_specials") = true, "Returns the text of token ids.")
       .def("logits", &Run::logits, arg("ids"),
-           "Logits [positions, vocabulary] of a row of ids as a NumPy array; of several rows, a list of arrays.")
+           "Returns the logits [positions, vocabulary] of a row of ids as a NumPy array, or of several rows as a list "
+           "of arrays.")
       .def("generate", &Run::generate, arg("prompt"), arg("temperature") = 0.8, arg("top_k") = 0, arg("top_p") = 1.0,
            arg("seed") = 0, arg("max_tokens") = 200, arg("stop_at_end") = true, arg("memory") = py::none(),
            arg("on_token") = py::none(), py::kw_only(), arg("min_p") = 0.0, arg("repetition_penalty") = 1.0,
@@ -292,19 +293,19 @@ void add_run(py::module_& module) {
       .def("evaluate", &Run::evaluate, arg("data") = "", arg("max_documents") = 0, arg("memory") = py::none(),
            "Returns loss, perplexity, bits per byte and the measures of every layer, as in `some eval --json`.")
       .def("trace", &Run::trace, arg("text"), arg("layers") = py::none(),
-           "Which experts saw which token, as `some trace --json` has it; of a text or of ids.")
+           "Returns the experts of each token of a text or of ids, as in `some trace --json`.")
       .def("measures", &Run::inspect, arg("data") = "", arg("max_documents") = 200,
-           "Every layer's experts and keys in numbers, as `some inspect --json` has them.")
+           "Returns measures of every layer's experts and keys, as in `some inspect --json`.")
       .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("max_documents") = 0,
            arg("tokens") = 0, arg("original_tokens") = 20000,
-           "Reads texts into a memory (a file; \"\": nothing is kept) and tells what it gains, as `some read --json`. "
+           "Reads texts into a memory (a file; \"\" = not saved) and returns its gain, as in `some read --json`. "
            "settings: slots, window, match, decay, share, sharpness, documents.")
-      .def("keys", &Run::keys, arg("layer"), "The keys of a layer, [experts, query size].")
-      .def("usage", &Run::usage, arg("layer"), "How much each expert of a layer is used, [experts].")
+      .def("keys", &Run::keys, arg("layer"), "Returns the keys of a layer, [experts, query size].")
+      .def("usage", &Run::usage, arg("layer"), "Returns the usage of each expert of a layer, [experts].")
       .def("experts", &Run::experts, arg("layer"),
-           "Returns the expert matrices (w1, w2) of a layer; None if the layer has none. Those of Hadamard experts are "
-           "written out.")
-      .def("tensors", &Run::tensors, "Every parameter and key store by its name in checkpoints, as copies.");
+           "Returns the expert matrices (w1, w2) of a layer; None if the layer has none. Hadamard experts are "
+           "converted to matrices.")
+      .def("tensors", &Run::tensors, "Returns copies of all parameters and key stores by their names in checkpoints.");
   // `some.open` is an alias of the class.
   module.attr("open") = module.attr("Run");
 }

@@ -92,7 +92,7 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
     }
     fmt::print("{}\n", line);
   }
-  if (shown < order.size()) print_line("the {} experts with the largest change; --all shows every one", shown);
+  if (shown < order.size()) print_line("the {} experts with the largest change; --all shows all", shown);
 }
 
 void print_slots(const AblateSlotsReport& report) {
@@ -171,13 +171,15 @@ void set_up_ablate(Command& command) {
   command.add_option("--layer", flags->ablate.layer, "only this layer, counted from 0")->range(0, 4095);
   command.add_option("--data", flags->ablate.data,
                      "file, folder or builtin:DOMAIN (default: the run's validation data)");
-  command.add_option("--max-documents", flags->ablate.max_documents, "only the first N documents; 0 = all")
+  command
+      .add_option("--max-documents", flags->ablate.max_documents,
+                  "maximum number of documents, from the first; 0 = all")
       ->not_negative()
       ->capture_default_str();
-  command.add_option("--shuffles", flags->ablate.shuffles, "random signs of the documents, for chance")
+  command.add_option("--shuffles", flags->ablate.shuffles, "random sign assignments that estimate chance")
       ->capture_default_str();
   command.add_option("--seed", flags->ablate.seed, "seed of the shuffles")->capture_default_str();
-  command.add_option("--top", flags->top, "experts to show")->range(1, 1000000)->capture_default_str();
+  command.add_option("--top", flags->top, "number of experts to show")->range(1, 1000000)->capture_default_str();
   command.add_flag("--all", flags->all, "show every expert");
   command.add_json(flags->json);
   command.callback([flags] { run(*flags); });

@@ -28,7 +28,7 @@ struct AdaptFlags {
 void compare(const AdaptFlags& options, OpenedRun& run) {
   if (!options.adapt.rules.empty() || options.adapt.frozen || !options.adapt.out.empty() || !options.svg.empty())
     bad_input(Code::option_conflict,
-              "{} goes through every way of learning: --rules, --frozen, --out and --svg do not go with it",
+              "{} runs every method of learning; it cannot be combined with --rules, --frozen, --out and --svg",
               "--compare");
   AdaptMethodsOptions ways = options.ways;
   ways.data = options.adapt.data;
@@ -40,14 +40,15 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
   fmt::print(
       "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before the keys learn from it\n\n",
       report.run, report.step, report.data, report.tokens, report.window);
-  fmt::print("what learns        loss  bits/byte      gain   original after  forgotten   seconds  times frozen\n");
+  fmt::print("method             loss  bits/byte      gain   original after  forgotten   seconds  times frozen\n");
   for (const AdaptMethod& way : report.ways) {
     fmt::print("{:<14}  {:>7.4f}  {:>9}  {:>+8.4f}   {:>14.4f}  {:>+9.4f}  {:>8.3f}  {:>12.2f}{}\n", name_of(way.kind),
                way.loss, report.bytes > 0 ? fmt::format("{:.3f}", report.bits_per_byte(way.loss)) : "-", way.gain,
                way.original, way.forgotten, way.seconds, way.times_frozen,
-               way.rate ? fmt::format("   (rate {}, the best of {})", *way.rate, way.tried.size()) : "");
+               way.rate ? fmt::format("   (step size {}, the best of {})", *way.rate, way.tried.size()) : "");
   }
-  if (report.bytes > 0) fmt::print("\nother programs on the {} bytes of the stream, in bits/byte:\n", report.bytes);
+  if (report.bytes > 0)
+    fmt::print("\ncompression programs on the {} bytes of the stream, in bits/byte:\n", report.bytes);
   for (const CompressorSize& size : report.compressors) {
     if (size.bytes)
       fmt::print("{:<14}  {:>7.3f}\n", size.name,
@@ -88,7 +89,7 @@ void print_windows(const AdaptReport& report, std::size_t rows) {
 void print_losses(const AdaptReport& report) {
   const double uniform = report.uniform_loss;
   fmt::print("\nloss in nats/token      uniform            frozen control     {}\n",
-             report.active ? "keys that learned" : "");
+             report.active ? "learning keys" : "");
   fmt::print("(bits per byte)         guess\n");
   const auto cell = [](double loss, double bits) { return fmt::format("{:.4f} ({:.4f})", loss, bits); };
   const auto row = [&](const char* name, std::int64_t tokens, std::int64_t bytes, const std::string& frozen,
@@ -112,7 +113,7 @@ void print_report(const AdaptReport& report) {
                                                       : fmt::format("{} pieces of at most {} tokens",
                                                                     report.window_pieces, report.longest_piece);
   fmt::print("{} at step {} reads {} ({} tokens), {}\n", report.run, report.from_step, report.data, report.tokens,
-             report.active ? fmt::format("an update of its keys by {} after every {}", report.rules, update)
+             report.active ? fmt::format("one key update by {} per {}", report.rules, update)
                            : fmt::format("keys frozen, in windows of {}", update));
   print_windows(report, 20);
   print_losses(report);
@@ -146,7 +147,7 @@ void run(AdaptFlags options) {
   }
   if (options.compare) return compare(options, run);
   if (options.ways.tokens > 0 || !options.ways.memory.empty() || options.ways.choices.slots)
-    bad_input(Code::option_needs_another, "{}, --memory and --slots go with --compare", "--tokens");
+    bad_input(Code::option_needs_another, "{}, --memory and --slots require --compare", "--tokens");
   const AdaptReport report = adapt_run(run, options.adapt);
   if (!options.svg.empty()) write_output_file(options.svg, plot_adaptation(report));
   if (!options.html.empty()) write_output_file(options.html, adapt_page(report, run));
@@ -156,7 +157,7 @@ void run(AdaptFlags options) {
   }
   print_report(report);
   if (!options.html.empty()) fmt::print("page: {}\n", options.html);
-  if (!options.svg.empty()) fmt::print("picture of the losses: {}\n", options.svg);
+  if (!options.svg.empty()) fmt::print("plot of the losses: {}\n", options.svg);
 }
 
 void set_up_adapt(Command& command) {
@@ -179,7 +180,7 @@ void set_up_adapt(Command& command) {
   command.add_flag(
       "--compare", options->compare,
       "compare methods in one table: keys, plain cache, memory, counter, output bias, gradient steps on all "
-      "weights; and other compressors");
+      "weights; and compression programs");
   command.add_option("--tokens", options->ways.tokens, "with --compare: maximum number of tokens; 0 = all");
   command.add_option("--memory", options->ways.memory,
                      "with --compare: initial memory, left unchanged (default: an empty one)");

@@ -68,13 +68,13 @@ void run_train(const BenchFlags& options) {
   }
   fmt::print("{} on {} ({})\n", options.recipe, r.device, r.matrix_library);
   fmt::print("step            {:.2f} ms (spread {:.0f}%)\n", r.step_seconds * 1e3, r.step_spread * 100);
-  fmt::print("real tokens/s   {}   ({:.0f}% of the slots are real)\n", format_count(r.real_tokens_per_second),
-             r.real_share * 100);
+  fmt::print("tokens/s        {}   ({:.0f}% of the positions are not padding)\n",
+             format_count(r.real_tokens_per_second), r.real_share * 100);
   fmt::print("padded slots/s  {}\n", format_count(r.slots_per_second));
-  fmt::print("operations      {:.3f} TFLOP per step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
+  fmt::print("FLOPs           {:.3f} TFLOP per step, {:.3f} TFLOP/s\n", r.operations_per_step / 1e12,
              r.operations_per_second / 1e12);
-  fmt::print("share           {:.1f}% of this machine's own matrix rate of {:.3f} TFLOP/s{}, measured in this run\n",
-             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (of each rank)" : "");
+  fmt::print("utilization     {:.1f}% of this machine's GEMM rate of {:.3f} TFLOP/s{}, measured in this run\n",
+             r.share_of_matrix_rate * 100, r.matrix_rate / 1e12, r.ranks > 1 ? " (per rank)" : "");
   if (r.ranks > 1 || r.sent_bytes_per_step > 0)
     fmt::print(
         "ranks           {}; this rank sent {} per step: {:.1f}% of the time overlapped with computation, {:.1f}% "
@@ -114,7 +114,7 @@ void run_ranks(const RanksFlags& options) {
     return;
   }
   fmt::print("{} rank{} on {}, {}\n", r.ranks, r.ranks == 1 ? "" : "s", r.device, r.way);
-  fmt::print("{:>10}  {:>22}  {:>22}\n", "tensor", "sum over the ranks", "exchange of rows");
+  fmt::print("{:>10}  {:>22}  {:>22}\n", "tensor", "all-reduce", "all-to-all");
   for (std::size_t i = 0; i < r.sums.size(); ++i) {
     const auto rate = [&](const CommBenchmark::Measure& one, double sent) {
       return fmt::format("{:.1f} us {:>7.2f} GB/s", one.seconds * 1e6, sent / one.seconds / 1e9);
@@ -123,7 +123,7 @@ void run_ranks(const RanksFlags& options) {
     fmt::print("{:>10}  {:>22}  {:>22}\n", format_bytes(bytes), rate(r.sums[i], all_reduce_bytes_sent(r.ranks, bytes)),
                rate(r.exchanges[i], bytes * std::max(0, r.ranks - 1) / r.ranks));
   }
-  fmt::print("fitted to the sums: {:.1f} us a message and {:.2f} GB/s\n", r.message_seconds * 1e6,
+  fmt::print("fitted to the all-reduce: {:.1f} us per message and {:.2f} GB/s\n", r.message_seconds * 1e6,
              r.bytes_per_second / 1e9);
 }
 
@@ -182,7 +182,7 @@ void run_generate(BenchGenerateFlags options) {
   }
   fmt::print("{} on {} ({}), {} parameters, {} new tokens after a prompt of {}\n", options.recipe, r.device,
              r.matrix_library, format_count(r.parameters), options.bench.tokens, options.bench.prompt);
-  fmt::print("{:>9}  {:>10}  {:>21}  {:>10}  {:>11}\n", "sequences", "tokens/s", "slowest to fastest", "step",
+  fmt::print("{:>9}  {:>10}  {:>21}  {:>10}  {:>11}\n", "sequences", "tokens/s", "minimum to maximum", "step",
              "first token");
   for (const auto& one : r.measured)
     fmt::print("{:>9}  {:>10.0f}  {:>21}  {:>10}  {:>11}\n", one.sequences, one.tokens_per_second,
@@ -194,15 +194,13 @@ void set_up_bench_generate(Command& command) {
   auto options = std::make_shared<BenchGenerateFlags>();
   command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
-  command.add_option("--sequences", options->sequences, "sequences generated at the same time, separated by commas")
+  command.add_option("--sequences", options->sequences, "numbers of concurrent sequences, separated by commas")
       ->capture_default_str();
-  command.add_option("--prompt", options->bench.prompt, "tokens of each prompt")
-      ->range(1, 1 << 20)
-      ->capture_default_str();
-  command.add_option("--tokens", options->bench.tokens, "new tokens of each sequence")
+  command.add_option("--prompt", options->bench.prompt, "tokens per prompt")->range(1, 1 << 20)->capture_default_str();
+  command.add_option("--tokens", options->bench.tokens, "new tokens per sequence")
       ->range(2, 1 << 20)
       ->capture_default_str();
-  command.add_option("--repeats", options->bench.repeats, "repeats, of which the median is reported")
+  command.add_option("--repeats", options->bench.repeats, "number of repeats; the median is reported")
       ->range(1, 1000)
       ->capture_default_str();
   command.add_option("--temperature", options->bench.sampling.temperature, "sampling temperature; 0 = greedy")
@@ -225,12 +223,14 @@ void set_up_bench_train(Command& command) {
   command.add_option("RECIPE", options->recipe, "recipe, by name or file")->required();
   command.add_option("OVERRIDES", options->overrides, "key=value");
   command.add_option("--steps", options->bench.steps, "timed steps")->range(1, 1000000)->capture_default_str();
-  command.add_option("--warmup", options->bench.warmup, "steps before them")->range(0, 1000000)->capture_default_str();
+  command.add_option("--warmup", options->bench.warmup, "warm-up steps before the timed ones")
+      ->range(0, 1000000)
+      ->capture_default_str();
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_flag("--no-overlap", options->no_overlap,
-                   "on several ranks, send gradients when all are there, not as soon as their layer is done");
+                   "on several ranks, send all gradients at the end, not layer by layer during the backward pass");
   command.add_json(options->json);
   command.callback([options] { run_train(*options); });
 }
@@ -238,10 +238,10 @@ void set_up_bench_train(Command& command) {
 void set_up_bench_ranks(Command& command) {
   auto ranks = std::make_shared<RanksFlags>();
   command.add_option("--device", ranks->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--most-bytes", ranks->max_bytes, "of the largest tensor")
+  command.add_option("--most-bytes", ranks->max_bytes, "bytes of the largest tensor")
       ->range(1 << 14, std::int64_t{1} << 34)
       ->capture_default_str();
-  command.add_option("--repeats", ranks->repeats, "of which the quickest counts")
+  command.add_option("--repeats", ranks->repeats, "number of repeats; the fastest counts")
       ->range(1, 1000000)
       ->capture_default_str();
   command.add_json(ranks->json);
@@ -258,7 +258,8 @@ CommandSpec bench_command() {
       .works_on_ranks = true,
       .subcommands = {{
                           .name = "train",
-                          .summary = "time training steps of a recipe, also as a share of the machine's GEMM rate",
+                          .summary =
+                              "time training steps of a recipe, in tokens/s and relative to the machine's GEMM rate",
                           .examples = {{"bench train tiny --steps 5", ""}},
                           .json = "the result",
                           .set_up = set_up_bench_train,

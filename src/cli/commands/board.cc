@@ -76,7 +76,7 @@ void show_in_browser(const std::string& address) {
     posix_spawn_file_actions_addopen(&quiet, descriptor, "/dev/null", O_RDWR, 0);
   pid_t child = 0;
   if (posix_spawnp(&child, arguments[0], &quiet, nullptr, arguments, environ) != 0)
-    print_line("no browser could be opened (xdg-open is not here): open {} yourself", address);
+    print_line("no browser could be opened (xdg-open not found); open {} yourself", address);
   posix_spawn_file_actions_destroy(&quiet);
 }
 
@@ -114,7 +114,7 @@ CommandSpec board_command() {
       .summary = "watch runs in a browser: live curves, expert load, and prompts",
       .examples = {{"board", "all runs in ./runs; stop with Ctrl-C"},
                    {"board runs/tiny runs/on --read-only", "only these runs, without prompts"}},
-      .json = "where it is",
+      .json = "the address of the page",
       .set_up = set_up_board,
   };
 }

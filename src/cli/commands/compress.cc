@@ -74,7 +74,7 @@ bool finished(const CompressFlags& flags, const CompressReport& report, const ch
   }
   exit_code = 128 + received_signal();
   if (flags.compress.state.empty())
-    say("{} stopped after {} of {} bytes: nothing was written. --state FILE keeps the work so far\n", what, done,
+    say("{} stopped after {} of {} bytes, and nothing was written; --state FILE would save the progress\n", what, done,
         report.bytes);
   else
     say("{} stopped after {} of {} bytes: the same command continues from {}\n", what, done, report.bytes,
@@ -99,18 +99,17 @@ void print_compressed(const CompressReport& report, const std::string& out) {
   fmt::print("; {}, {:.1f} kB/s\n", format_seconds(report.seconds),
              static_cast<double>(report.bytes - report.resumed_at) / 1000 / std::max(report.seconds, 1e-9));
   if (report.mode == CompressionMode::model)
-    fmt::print("the model without learning: {:.0f} bytes, {:.3f} bits/byte, {} tokens\n", report.model_bytes,
+    fmt::print("the model without contexts: {:.0f} bytes, {:.3f} bits/byte, {} tokens\n", report.model_bytes,
                8 * report.model_bytes / size, report.tokens);
   if (report.mode == CompressionMode::stored && report.bytes > 0)
-    fmt::print("nothing could be saved: the bytes are stored as they are\n");
+    fmt::print("compression would save nothing: the bytes are stored uncompressed\n");
 }
 
 void compress(CompressFlags flags) {
   if (flags.portable && !flags.file.empty())
-    bad_input(Code::option_conflict, "--portable uses no model: leave out the run '{}'", flags.model.run);
+    bad_input(Code::option_conflict, "--portable uses no model; omit the run '{}'", flags.model.run);
   if (!flags.portable && flags.file.empty())
-    bad_input(Code::argument_missing,
-              "the run or the file is missing: some compress RUN FILE -o OUT, or --portable FILE");
+    bad_input(Code::argument_missing, "run or file missing; use some compress RUN FILE -o OUT, or --portable FILE");
   std::uint64_t done = 0;
   Progress progress("compressing");
   set_up_work(flags, progress, done);
@@ -154,9 +153,8 @@ void add_flags(Command& command, CompressFlags& flags, const char* file, const c
   command.add_option("-o,--out", flags.out, out)->required();
   command.add_flag("--force", flags.force, "replace the output file if it exists");
   command.add_option("--state", flags.compress.state,
-                     "file in which the state is kept, so that the same command continues after an interruption");
-  command
-      .add_option("--state-seconds", flags.compress.state_seconds, "seconds from one saving of the state to the next")
+                     "state file, from which the same command continues after an interruption");
+  command.add_option("--state-seconds", flags.compress.state_seconds, "seconds between saves of the state")
       ->capture_default_str();
   command.add_json(flags.json);
 }
@@ -166,10 +164,10 @@ void set_up_compress(Command& command) {
   flags->model.device = "cpu";  // a portable file must not depend on whether a GPU was present
   add_flags(command, *flags, "file to compress", "compressed file");
   command.add_flag("--portable", flags->portable,
-                   "without a run, in integer arithmetic only: decompresses on every machine");
+                   "compress without a run, in integer arithmetic, for decompression on any machine");
   command
       .add_option("--parts", flags->compress.parts,
-                  "parts of the text coded side by side: more are faster; 0 = one per 16 KiB, at most 8")
+                  "parts of the text coded in one batch; more are faster; 0 = one per 16 KiB, at most 8")
       ->range(0, max_coded_parts)
       ->capture_default_str();
   command.callback([flags] { compress(*flags); });
@@ -178,7 +176,7 @@ void set_up_compress(Command& command) {
 void set_up_decompress(Command& command) {
   auto flags = std::make_shared<CompressFlags>();
   flags->model.device = "cpu";  // a portable file must not depend on whether a GPU was present
-  add_flags(command, *flags, "compressed file", "file to write");
+  add_flags(command, *flags, "compressed file", "output file");
   command.callback([flags] { decompress(*flags); });
 }
 
@@ -188,9 +186,9 @@ CommandSpec compress_command() {
   return {
       .name = "compress",
       .group = CommandGroup::train_and_use,
-      .summary = "compress a file without loss by a model's predictions, which learn from it meanwhile",
+      .summary = "compress a file losslessly with a model that learns from the file",
       .examples = {{"compress runs/tiny mine.txt -o mine.somez", "with the model of a run"},
-                   {"compress --portable mine.txt -o portable.somez", "without a model, for every machine"}},
+                   {"compress --portable mine.txt -o portable.somez", "without a model, for any machine"}},
       .json = "the report",
       .set_up = set_up_compress,
   };
@@ -200,7 +198,7 @@ CommandSpec decompress_command() {
   return {
       .name = "decompress",
       .group = CommandGroup::train_and_use,
-      .summary = "restore a file that 'some compress' wrote",
+      .summary = "restore a compressed file",
       .examples = {{"decompress runs/tiny mine.somez -o again.txt", "with the run that compressed it"},
                    {"decompress portable.somez -o portable.txt", "a portable file needs no run"}},
       .json = "the report",

@@ -22,14 +22,15 @@ struct DataFlags {
 
 void stories(const DataFlags& options) {
   if (options.count < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--count", options.count);
-  if (options.first < 0) bad_input(Code::option_invalid, "{} {}: stories are counted from 0", "--first", options.first);
+  if (options.first < 0)
+    bad_input(Code::option_invalid, "{} {}: documents are counted from 0", "--first", options.first);
   if (options.count > max_stories || options.first > max_stories - options.count)
-    bad_input(Code::option_invalid, "{} {} from --first {}: there are {} stories", "--count", options.count,
+    bad_input(Code::option_invalid, "{} {} from --first {}: there are only {} documents", "--count", options.count,
               options.first, max_stories);
   constexpr std::int64_t max_in_one_object = 1'000'000;
   if (options.json && options.out.empty() && options.count > max_in_one_object)
-    bad_input(Code::option_invalid, "{} {}: one JSON object holds at most {} stories; write them to a file with -o",
-              "--count", options.count, max_in_one_object);
+    bad_input(Code::option_invalid, "{} {}: one JSON object holds at most {} documents; use -o FILE", "--count",
+              options.count, max_in_one_object);
   if (options.json && options.out.empty()) {
     nlohmann::json list = nlohmann::json::array();
     for (std::int64_t i = 0; i < options.count; ++i)
@@ -54,17 +55,17 @@ void stories(const DataFlags& options) {
                 {"file", options.out},
                 {"count", options.count}});
   else
-    fmt::print("{}: {} stories of the domain {}\n", options.out, options.count, options.story.domain);
+    fmt::print("{}: {} documents of the domain {}\n", options.out, options.count, options.story.domain);
 }
 
 void set_up_data_stories(Command& command) {
   auto options = std::make_shared<DataFlags>();
   command.add_option("--count", options->count, "how many")->capture_default_str();
-  command.add_option("--first", options->first, "number of the first one")->capture_default_str();
-  command.add_option("--seed", options->story.seed, "seed of the stories")->capture_default_str();
+  command.add_option("--first", options->first, "number of the first document, from 0")->capture_default_str();
+  command.add_option("--seed", options->story.seed, "seed of the documents")->capture_default_str();
   command.add_option("--domain", options->story.domain, fmt::format("one of: {}", fmt::join(story_domains(), ", ")))
       ->capture_default_str();
-  command.add_option("-o,--out", options->out, "file to write (default: standard output)");
+  command.add_option("-o,--out", options->out, "output file (default: standard output)");
   command.add_json(options->json);
   command.callback([options] { stories(*options); });
 }
@@ -78,7 +79,7 @@ CommandSpec data_command() {
       .summary = "generate built-in text",
       .subcommands = {{
           .name = "stories",
-          .summary = "generate built-in stories",
+          .summary = "generate documents of a built-in domain",
           .examples = {{"data stories --count 100 --domain nature -o nature.txt", ""}},
           .json = "the result",
           .set_up = set_up_data_stories,

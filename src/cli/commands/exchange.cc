@@ -41,7 +41,7 @@ void export_model(ExportFlags flags) {
                        {"experts_stored", result.experts_stored}});
   fmt::print("{} at step {} -> {}: {} of weights in {} file{}{}\n", options.run, result.step, result.folder,
              format_bytes(result.bytes), result.weights.size(), result.weights.size() == 1 ? "" : "s",
-             options.experts_from_seed ? "; the experts are drawn from their seed" : "");
+             options.experts_from_seed ? "; the experts are generated from their seed" : "");
   fmt::print("use: cd {} && python3 -c 'import modeling_some; m = modeling_some.load(\".\")'; see its README.md\n",
              result.folder);
 }
@@ -85,9 +85,9 @@ void import_library(LibraryFlags flags) {
   fmt::print("{}: {} layers of {} experts, {} units each, for a width of {}\n", made.path, about.layers, about.experts,
              about.d_ffn, about.d_model);
   if (made.adapted)
-    fmt::print("their width of {} meets {} through a fixed orthonormal map (--seed)\n", made.width, about.d_model);
-  if (made.left_out > 0) fmt::print("{} hidden units of each block fill no expert and are left out\n", made.left_out);
-  if (made.biases_left_out) fmt::print("biases are left out: experts have none\n");
+    fmt::print("their width of {} is mapped to {} by a fixed orthonormal matrix (--seed)\n", made.width, about.d_model);
+  if (made.left_out > 0) fmt::print("{} hidden units per block do not fill an expert and are omitted\n", made.left_out);
+  if (made.biases_left_out) fmt::print("biases are omitted, because experts have none\n");
   fmt::print("use: some.init=file:{} model.layers={} some.experts={} some.d_ffn={} model.d_model={}\n", made.path,
              about.layers, about.experts, about.d_ffn, about.d_model);
 }
@@ -112,15 +112,16 @@ void set_up_library_import(Command& command) {
   LibraryImport& options = flags->options;
   command.add_option("MODEL", options.models, "the model's safetensors files, its folder, or a run")->required();
   command.add_option("--pattern", options.pattern,
-                     "how its blocks are named: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
-                     "block's number (default: whichever fits)");
+                     "names of its blocks: gpt2, pythia, some (a dense run), or two names UP,DOWN with {} for the "
+                     "block number (default: detected)");
   command.add_option("--layers", options.layers, "layers of the library (default: one per block)");
-  command.add_option("--experts", options.experts, "experts in a layer (default: all pieces of all blocks)");
+  command.add_option("--experts", options.experts, "experts per layer (default: all pieces of all blocks)");
   command.add_option("--d-ffn", options.d_ffn,
                      "hidden units per expert; blocks are split into experts of this width (default: whole blocks)");
   command.add_option("--d-model", options.d_model, "width of the model that will use them (default: the blocks' own)");
-  command.add_option("--seed", options.seed, "of the map between two widths")->capture_default_str();
-  command.add_option("-o,--out", options.folder, "folder; the file is named by its hash")->capture_default_str();
+  command.add_option("--seed", options.seed, "seed of the matrix between two widths")->capture_default_str();
+  command.add_option("-o,--out", options.folder, "output folder; the file is named after its hash")
+      ->capture_default_str();
   command.add_json(flags->json);
   command.callback([flags] { import_library(*flags); });
 }
@@ -129,7 +130,8 @@ void set_up_library_dense(Command& command) {
   auto flags = std::make_shared<DenseLibrary>();
   auto json = std::make_shared<bool>(false);
   command.add_option("RUN", flags->run, "run, by name (in runs) or folder")->run_folder()->required();
-  command.add_option("-o,--out", flags->folder, "folder; the file is named by its hash")->capture_default_str();
+  command.add_option("-o,--out", flags->folder, "output folder; the file is named after its hash")
+      ->capture_default_str();
   command.add_json(*json);
   command.callback([flags, json] {
     flags->host.log = terminal_log();
@@ -153,8 +155,9 @@ void set_up_export(Command& command) {
   command.add_option("--checkpoint", flags->options.checkpoint, "checkpoint: latest, best or a step")
       ->capture_default_str();
   command
-      .add_option("--experts", flags->experts,
-                  "stored = the frozen experts are among the weights; seed = the Python files draw them, bit-identical")
+      .add_option(
+          "--experts", flags->experts,
+          "stored = frozen experts are stored as weights; seed = the Python files regenerate them, bit-identical")
       ->capture_default_str();
   command.add_option("--shard-size", flags->shard_gigabytes, "maximum size of a weight file, in gigabytes")
       ->capture_default_str();
@@ -181,7 +184,7 @@ CommandSpec library_command() {
   return {
       .name = "library",
       .group = CommandGroup::other_programs,
-      .summary = "expert libraries: from blocks of other models, or written out",
+      .summary = "create and show expert library files",
       .subcommands =
           {{
                .name = "import",
@@ -193,7 +196,7 @@ CommandSpec library_command() {
            },
            {
                .name = "dense",
-               .summary = "write the experts of a run out as matrices, for some.init = \"file:…\"",
+               .summary = "write the experts of a run as stored matrices, for some.init = \"file:…\"",
                .examples = {{"train tiny some.init=hadamard --out runs/transforms", ""},
                             {"library dense runs/transforms -o libraries", "the same experts with stored weights"}},
                .json = "the library",

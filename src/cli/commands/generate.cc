@@ -175,7 +175,7 @@ void run(GenerateFlags options) {
     mean += moved.mean / run.recipe.model.layers;
     most = std::max(most, moved.most);
   }
-  say("(keys learned by {}, an update every {} tokens: they moved {:.4f} on average, {:.4f} at most; the run itself is "
+  say("(keys learned by {}, one update per {} tokens: moved {:.4f} on average, {:.4f} at most; the run itself is "
       "unchanged)\n",
       rules_text(choose_rules(run.recipe.model.keys, options.generate.adapt_rules)), options.adapt_window, mean, most);
 }
@@ -187,7 +187,7 @@ void set_up_generate(Command& command) {
       .add_option("-p,--prompt", options->prompts,
                   "prompt; repeatable for a batch (default: standard input, one per line)")
       ->allow_extra_args(false);
-  command.add_option("--file", options->file, "file used as one more prompt; - = standard input");
+  command.add_option("--file", options->file, "file with another prompt; - = standard input");
   command.add_option("--samples", options->samples, "continuations of each prompt")->capture_default_str();
   add_sampling_flags(command, options->generate);
   command.add_flag("--adapt", options->adapt,

@@ -100,7 +100,7 @@ void print_details(const GuildReport& report) {
     print_information("token", layer.token);
     print_information("next token", layer.next_token);
     print_information("word class", layer.word_class);
-    print_information("same, by type", layer.word_class_by_type);
+    print_information("the same by type", layer.word_class_by_type);
     fmt::print("  busiest        count class, share (of all) tokens: share (times base rate)\n");
     for (const GuildUnit& unit : layer.experts) print_unit(fmt::to_string(unit.experts.at(0)), unit);
     fmt::print("  most frequent sets, of {} different ones\n", layer.distinct_sets);

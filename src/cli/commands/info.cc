@@ -159,7 +159,7 @@ void run(InfoFlags options) {
     return;
   }
   fmt::print("{}{}\n", options.recipe, recipe.title.empty() ? "" : ": " + recipe.title);
-  if (recipe.from) fmt::print("began from   {} (hash {})\n", recipe.from->text(), recipe.from->hash);
+  if (recipe.from) fmt::print("from         {} (hash {})\n", recipe.from->text(), recipe.from->hash);
   fmt::print("parameters   {:.2f} M in all, {:.2f} M trainable ({:.2f}%)\n", static_cast<double>(counts.total) / 1e6,
              static_cast<double>(counts.trainable) / 1e6,
              100.0 * static_cast<double>(counts.trainable) / static_cast<double>(counts.total));
@@ -190,10 +190,11 @@ void run(InfoFlags options) {
                stage.forecast.steps ? fmt::to_string(*stage.forecast.steps) : "unknown",
                settings.empty() ? "no other settings" : settings);
   }
-  fmt::print(
-      "per step     {} positions{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
-      forecast.real_tokens_per_step ? fmt::format(", about {:.0f} real tokens", *forecast.real_tokens_per_step) : "",
-      at_most, forecast.operations.total() / 1e12);
+  fmt::print("per step     {} positions{}, {}{:.3f} TFLOP\n", forecast.slots_per_step,
+             forecast.real_tokens_per_step
+                 ? fmt::format(", about {:.0f} non-padding tokens", *forecast.real_tokens_per_step)
+                 : "",
+             at_most, forecast.operations.total() / 1e12);
   const std::string where = fmt::format("on a {} in {}", gpu ? "GPU" : "CPU", name_of(forecast.precision));
   if (!forecast.memory_known) {
     fmt::print("memory       unknown {}\n", where);
@@ -215,12 +216,12 @@ void run(InfoFlags options) {
   if (together > 1) {
     const Mesh mesh{1, together};
     const int least = mesh.min_experts(recipe.model.experts), most = mesh.max_experts(recipe.model.experts);
-    fmt::print("experts      of each layer on {} ranks, {} on each; {} of what a rank sends goes to or from them\n",
-               together, most > least ? fmt::format("{} or {}", least, most) : fmt::to_string(least),
+    fmt::print("experts      of each layer on {} ranks, {} per rank; {} of a rank's traffic\n", together,
+               most > least ? fmt::format("{} or {}", least, most) : fmt::to_string(least),
                format_bytes(each.expert_bytes_per_step));
   }
   if (!forecast.fits())
-    fmt::print("             which is more than the {} there are: it would not be trained here\n",
+    fmt::print("             which exceeds the {} available: this machine cannot train it\n",
                format_bytes(forecast.memory_limit));
 }
 

@@ -95,12 +95,11 @@ void list_series(const SeriesIndex& index, const std::vector<RunListEntry>& runs
       line = fmt::format("{:{}}  {:>2}  [{}]", one.name, width, one.recipes.size(), states);
     fmt::print("{}\n", line);
   }
-  fmt::print("\n{}",
-             wrapped(fmt::format("Each line: a series, how many recipes it has, what it is, and in brackets what "
-                                 "is there in {} ({} runs). `some lab list NAME` lists the runs of a series, "
-                                 "`some lab run NAME` trains them.",
-                                 folder, runs.size()),
-                     columns));
+  fmt::print("\n{}", wrapped(fmt::format("Each line: series, number of recipes, description, and in brackets its runs "
+                                         "in {} ({} in total). `some lab list NAME` lists the runs of a series, "
+                                         "`some lab run NAME` trains them.",
+                                         folder, runs.size()),
+                             columns));
 }
 
 // Prints the runs of the selected series and recipes.
@@ -119,7 +118,7 @@ void list_recipes(const SeriesIndex& index, const std::vector<RunListEntry>& run
       states += fmt::format("  [{}{}]", run.name == name ? "" : run.name + ": ", run.state_text());
     fmt::print("{} {:{}}  {}{}\n", recipe.published ? "*" : " ", name, width, recipe.title, states);
   }
-  fmt::print("\n* has published numbers; [..] is there in {}\n", options.runs);
+  fmt::print("\n* has published numbers; [..] state of the runs in {}\n", options.runs);
 }
 
 void list(const LabFlags& options) {
@@ -172,13 +171,15 @@ void print_table(const std::vector<QueueEntry>& entries) {
 std::string arrangement(std::size_t runs, int ranks, int each) {
   const int teams = RankGroups{each}.count(ranks);
   const std::string ones = each == 1 ? "one rank" : fmt::format("{} ranks", each);
-  if (teams == 1) return fmt::format("{} ranks share {}", ranks, runs == 1 ? "the run" : "each run, one after another");
+  if (teams == 1)
+    return fmt::format("{} ranks share {}", ranks,
+                       runs == 1 ? "the run" : "all ranks share each run; runs follow one another");
   const int idle = teams - static_cast<int>(std::min(runs, static_cast<std::size_t>(teams)));
-  return fmt::format("{} ranks: runs side by side, {} each{}", ranks, ones,
-                     idle > 0 ? fmt::format("; ranks without a run: {} (with train.accumulate=N up to N of them can "
-                                            "share one)",
-                                            idle * each)
-                              : "");
+  return fmt::format(
+      "{} ranks: concurrent runs, {} each{}", ranks, ones,
+      idle > 0 ? fmt::format("; ranks without a run: {} (with train.accumulate=N up to N ranks can share a run)",
+                             idle * each)
+               : "");
 }
 
 void run(LabFlags options) {
@@ -243,7 +244,7 @@ void report(const LabFlags& options) {
 
 void add_lab_options(Command& command, LabFlags& options) {
   command.add_option("--runs", options.runs, "folder of the run folders")->capture_default_str();
-  command.add_option("--recipes", options.recipes, "folder of the recipes and their index.toml (default: recipes)");
+  command.add_option("--recipes", options.recipes, "folder of the recipes and index.toml (default: recipes)");
   command.add_json(options.json);
 }
 
@@ -258,25 +259,24 @@ void set_up_lab_run(Command& command) {
   auto options = std::make_shared<LabFlags>();
   command.add_option("NAMES", options->words, "series, runs or all, and KEY=VALUE overrides")->required();
   add_lab_options(command, *options);
-  command.add_option("--seeds", options->lab.seeds, "runs of each recipe, with its seed and the following ones")
+  command.add_option("--seeds", options->lab.seeds, "number of runs per recipe, with its seed and the following ones")
       ->range(1, 1000)
       ->capture_default_str();
-  command.add_option("--scale", options->lab.scale, "shrink data and model, e.g. 0.05 for a laptop")
+  command.add_option("--scale", options->lab.scale, "scale data and model down, e.g. 0.05 for a laptop")
       ->capture_default_str();
-  command.add_flag("--builtin", options->lab.builtin, "built-in stories in place of the recipes' files");
-  command.add_option("--data", options->lab.train, "training text in place of the recipes'");
+  command.add_flag("--builtin", options->lab.builtin, "built-in text instead of the recipes' files");
+  command.add_option("--data", options->lab.train, "training text instead of the recipes'");
   command.add_option("--valid", options->lab.valid,
-                     "with --data: validation text (default: a share of the training text)");
+                     "with --data: validation text (default: a fraction of the training text)");
   command.add_option("--max-steps", options->max_steps,
                      "maximum number of steps; the learning-rate schedule is shortened to it");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command
-      .add_option(
-          "--ranks-per-run", options->ranks_per_run,
-          "under mpirun or srun, ranks that share each run; the others do other runs at the same time (default: "
-          "the largest number that leaves no run waiting)")
+      .add_option("--ranks-per-run", options->ranks_per_run,
+                  "under mpirun or srun: ranks per run, with runs in parallel (default: the largest number at which no "
+                  "run waits)")
       ->range(1, 1000000);
   command.callback([options] { run(*options); });
 }
@@ -285,11 +285,10 @@ void set_up_lab_report(Command& command) {
   auto options = std::make_shared<LabFlags>();
   command.add_option("NAMES", options->words, "series, recipes or run folders (default: every run of --runs)");
   add_lab_options(command, *options);
-  command.add_option("-o,--out", options->out, "FILE.html or FILE.md; may be given several times")
-      ->required()
-      ->allow_extra_args(false);
-  command.add_flag("--no-samples", options->no_samples, "do not open the models to write sample text and traces");
-  command.add_option("--device", options->device, "where samples are computed: auto, cpu or cuda");
+  command.add_option("-o,--out", options->out, "FILE.html or FILE.md; repeatable")->required()->allow_extra_args(false);
+  command.add_flag("--no-samples", options->no_samples,
+                   "omit sample texts and traces, which require opening the models");
+  command.add_option("--device", options->device, "device for samples: auto, cpu or cuda");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.callback([options] { report(*options); });
 }
@@ -313,7 +312,7 @@ CommandSpec lab_command() {
                           .summary =
                               "train series or runs one after another; skips finished runs, resumes interrupted ones",
                           .examples = {{"lab run series-a --scale 0.02 --builtin",
-                                        "a published series, shrunk to a laptop and built-in text"},
+                                        "a published series, scaled down for a laptop, on built-in text"},
                                        {"lab run a4 --seeds 3 --data train.txt --valid valid.txt", ""}},
                           .works_on_ranks = true,
                           .json = "the result",
@@ -321,7 +320,7 @@ CommandSpec lab_command() {
                       },
                       {
                           .name = "report",
-                          .summary = "write a report of published and reproduced numbers as one offline file",
+                          .summary = "write a report of published and reproduced numbers as one self-contained file",
                           .examples = {{"lab report series-a -o report.html", ""}},
                           .json = "the result",
                           .set_up = set_up_lab_report,

@@ -29,7 +29,7 @@ struct ShowOptions {
 std::string run_of(const Memory& memory, const std::string& given, const std::string& file) {
   if (!given.empty()) return given;
   if (memory.run.empty() || !folder_exists(memory.run))
-    bad_input(Code::memory_mismatch, "{} was read with the run {}, which is not found; use --run FOLDER", file,
+    bad_input(Code::memory_mismatch, "{}: run {} of this memory not found; use --run FOLDER", file,
               memory.run.empty() ? "(unnamed)" : memory.run);
   return memory.run;
 }
@@ -49,12 +49,11 @@ void show(const ShowOptions& options) {
   const std::string run = run_of(memory, options.run, options.file);
   const Tokenizer tokenizer = Tokenizer::load(RunPaths{run}.tokenizer());
   if (hex(tokenizer.hash()) != memory.tokenizer)
-    bad_input(Code::memory_mismatch,
-              "{} was read with another tokenizer than that of {}; use --run FOLDER to name its run", options.file,
-              run);
+    bad_input(Code::memory_mismatch, "{}: the tokenizer of {} differs from that of the memory; use --run FOLDER",
+              options.file, run);
   const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
   if (options.json) return print_json(to_json(report));
-  fmt::print("{}: {} of {} slots in use, from {:.0f} tokens; model: {}\n", options.file, report.slots_in_use,
+  fmt::print("{}: {} of {} slots in use, {:.0f} tokens counted; model: {}\n", options.file, report.slots_in_use,
              memory.settings.slots, report.tokens_held, escaped(memory.run));
   if (memory.settings.parts > 1)
     fmt::print("{} partitions, {} active; a query searches {}\n", memory.settings.parts,
@@ -66,8 +65,8 @@ void show(const ShowOptions& options) {
     for (const double one : contexts->say) counted += one;
     fmt::print("contexts of up to {} tokens: {} of {} entries in use, {} evicted\n", memory.settings.contexts,
                contexts->entries, memory.settings.context_entries, contexts->evicted);
-    fmt::print("shares in predictions now: model {:.1f}%, slots {:.1f}%, contexts {:.1f}%\n\n",
-               100 * (1 - say - counted), 100 * say, 100 * counted);
+    fmt::print("weights in predictions: model {:.1f}%, slots {:.1f}%, contexts {:.1f}%\n\n", 100 * (1 - say - counted),
+               100 * say, 100 * counted);
   } else {
     fmt::print("current mixture weight: {:.1f}%\n\n", 100 * say);
   }
@@ -173,7 +172,7 @@ void forget(ForgetOptions options) {
     shown.show("reading the other texts again", done, total);
   });
   keeper.save(left);
-  fmt::print("{}: {} is forgotten; {} slots remain in use, as if it had never been read\n", out, escaped(name),
+  fmt::print("{}: {} forgotten; {} slots in use, the result is as if it had never been read\n", out, escaped(name),
              slots_in_use(left));
 }
 
@@ -195,7 +194,8 @@ void merge_files(const MergeOptions& options) {
   const std::int64_t before = slots_in_use(memory), theirs = slots_in_use(other);
   merge(*ctx, memory, other);
   keeper.save(memory);
-  fmt::print("{}: {} and {} slots became {} of {}\n", out, before, theirs, slots_in_use(memory), memory.settings.slots);
+  fmt::print("{}: {} and {} slots merged into {} of {}\n", out, before, theirs, slots_in_use(memory),
+             memory.settings.slots);
 }
 
 struct PruneOptions {
@@ -214,8 +214,8 @@ void prune_file(const PruneOptions& options) {
   fmt::print("{}: {} slots with a count below {} were emptied; {} remain\n", out, emptied, options.least,
              slots_in_use(memory));
   if (memory.settings.contexts > 0)
-    fmt::print("{} entries of contexts that were seen less often are removed; {} are left\n",
-               entries - memory.contexts.size(), memory.contexts.size());
+    fmt::print("{} context entries with lower counts were removed; {} remain\n", entries - memory.contexts.size(),
+               memory.contexts.size());
 }
 
 void set_up_memory_show(Command& command) {
@@ -297,7 +297,7 @@ CommandSpec memory_command() {
                           .name = "forget",
                           .summary = "remove a text from a memory by reading the others again",
                           .examples = {{"memory forget runs/tiny/memory.safetensors builtin:recipes --out less.memory",
-                                        "as if it had never been read"}},
+                                        "the result is as if it had never been read"}},
                           .set_up = set_up_memory_forget,
                       },
                       {

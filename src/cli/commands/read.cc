@@ -48,7 +48,7 @@ void print_text(const ReadReport& report, const TextReading& reading) {
   const WindowResult sum = reading.all();
   const bool frozen = !report.memory;
   if (sum.tokens == 0) {
-    fmt::print("{}: already read, all {} tokens\n", reading.text, reading.of);
+    fmt::print("{}: all {} tokens were read before\n", reading.text, reading.of);
     return;
   }
   fmt::print("{} at step {} reads {}{}: {} tokens in windows of {}, {} tokens/s\n", report.run, report.step,
@@ -72,9 +72,7 @@ void print_report(const ReadReport& report) {
         "on the run's validation text ({} tokens) the memory {} the loss by {:.4f}: {:.4f} without, {:.4f} with it\n",
         report.original->tokens, lost > 0 ? "increases" : "improves", std::abs(lost), report.original->frozen,
         report.original->mixed);
-    fmt::print(
-        "  (its beginning as one stream, one document after another; 'some eval' reads every document from its first "
-        "token,\n  so its loss differs)\n");
+    fmt::print("  (its beginning as one stream; 'some eval' reads every document separately, so its loss differs)\n");
   }
   const MemoryAfterReading& memory = *report.memory;
   if (memory.refinement_passes > 0)
@@ -146,9 +144,9 @@ void add_memory_flags(Command& command, MemoryOverrides& choices) {
       "--no-inherit", [&choices] { choices.inherit = false; }, "control: no merge-on-evict");
   command.add_option("--parts", choices.parts, "partitions of the memory; a query searches the nearest (default: 1)");
   command.add_option("--contexts", choices.contexts,
-                     "tokens of the longest context whose followers are counted, up to 8; 0: none (default: 0)");
+                     "maximum length of counted contexts in tokens, up to 8; 0 = no contexts (default: 0)");
   command.add_option("--context-entries", choices.context_entries,
-                     "pairs of a context and a token that followed it, at most (default: 131072)");
+                     "maximum number of (context, following token) pairs (default: 131072)");
   command.add_option("--look", choices.look, "partitions searched per query (default: 8)");
   command.add_option("--window", choices.window,
                      "tokens per memory update (default: half of model.seq_len, at most 256)");

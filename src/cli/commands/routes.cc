@@ -34,9 +34,10 @@ void print_match(const RouteMatch& match) {
     }
     fmt::print("{}\n", line);
   }
-  fmt::print("{}", wrapped("agreement: of the first run's choices, the share whose matched expert the second run "
-                           "chooses at the same position; by chance: matched again after shuffling positions",
-                           table_columns()));
+  fmt::print("{}",
+             wrapped("agreement: fraction of the first run's assignments whose matched expert is chosen by the second "
+                     "run at the same position; by chance: the same after shuffling positions and matching again",
+                     table_columns()));
 }
 
 void run(const RoutesFlags& flags) {
@@ -61,10 +62,11 @@ void set_up_routes(Command& command) {
   command.add_option("SECOND", flags->second, "run with the same tokenizer")->run_folder()->required();
   command.add_option("--data", flags->match.data,
                      "file, folder or builtin:DOMAIN (default: the first run's validation data)");
-  command.add_option("--max-documents", flags->match.max_documents, "only the first N documents; 0 = all")
+  command
+      .add_option("--max-documents", flags->match.max_documents, "maximum number of documents, from the first; 0 = all")
       ->not_negative()
       ->capture_default_str();
-  command.add_option("--shuffles", flags->match.shuffles, "shuffles of the positions, for chance")
+  command.add_option("--shuffles", flags->match.shuffles, "shuffles of the positions that estimate chance")
       ->capture_default_str();
   command.add_option("--seed", flags->match.seed, "seed of the shuffles")->capture_default_str();
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
@@ -81,7 +83,7 @@ CommandSpec routes_command() {
   return {
       .name = "routes",
       .group = CommandGroup::look_inside,
-      .summary = "whether two runs route alike: matched experts, and their agreement against chance",
+      .summary = "compare the routing of two runs: matched experts, and their agreement against chance",
       .examples = {{"routes runs/tiny runs/tiny --max-documents 5", "a run with itself"}},
       .json = "the match",
       .set_up = set_up_routes,

@@ -89,7 +89,7 @@ std::vector<Listed> read_all(const std::vector<RunListEntry>& found) {
     try {
       runs.push_back(read(one));
     } catch (const Error& error) {
-      say("warning[{}]: {}: cannot be read: {}\n", name_of(error.code()), one.folder, error.what());
+      say("warning[{}]: {}: cannot read: {}\n", name_of(error.code()), one.folder, error.what());
     }
   }
   return runs;
@@ -149,7 +149,7 @@ void list_runs(const RunsOptions& options) {
   const std::vector<Listed> runs = read_all(found);
   if (runs.empty())
     bad_input(Code::run_not_found,
-              "no runs found in {}; 'some train tiny' makes one in runs, 'some runs FOLDER' lists another folder",
+              "no runs found in {}; 'some train tiny' creates one in runs, 'some runs FOLDER' lists another folder",
               options.folder);
   const auto common = commonest(runs);
   if (options.json) {
@@ -249,7 +249,7 @@ std::vector<Row> result_rows(const std::vector<Listed>& runs) {
   add("parameters", [](const Listed& run) {
     return fmt::format("{:.2f} M", static_cast<double>(run.history.parameters.total) / 1e6);
   });
-  add("of these trained", [](const Listed& run) {
+  add("trained parameters", [](const Listed& run) {
     return fmt::format("{:.2f} M", static_cast<double>(run.history.parameters.trainable) / 1e6);
   });
   add("time", [](const Listed& run) {
@@ -333,7 +333,7 @@ std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>
   else
     table("settings-table", "Settings that differ", settings);
   document.heading(2, "results", "Results");
-  table("results-table", "Of the last evaluation", results);
+  table("results-table", "Last evaluation", results);
   return write_html(document);
 }
 
@@ -366,7 +366,7 @@ void compare(const CompareOptions& options) {
     print_rows(names, settings);
     fmt::print("\n");
   }
-  fmt::print("Results (of the last evaluation)\n");
+  fmt::print("Results of the last evaluation\n");
   print_rows(names, results);
   if (!same_tokens) fmt::print("\n{}", wrapped(other_text, table_columns()));
   if (!options.html.empty()) fmt::print("\npage: {}\n", options.html);

@@ -116,7 +116,7 @@ void run(const ServeFlags& options) {
 
 void set_up_serve(Command& command) {
   auto options = std::make_shared<ServeFlags>();
-  command.add_option("RUNS", options->runs, "runs, by name (in runs) or folder; each is a model of this name")
+  command.add_option("RUNS", options->runs, "runs, by name (in runs) or folder; each becomes a model of this name")
       ->run_folder()
       ->required();
   command.add_option("--port", options->port, "port; 0 = any free one")->range(0, 65535)->capture_default_str();
@@ -126,38 +126,41 @@ void set_up_serve(Command& command) {
       ->capture_default_str();
   command.add_option("--api-keys", options->api_keys,
                      "file of API keys, one per line (default: environment variable SOME_API_KEYS, if set)");
-  command.add_option("--checkpoint", options->checkpoint, "checkpoint: latest or best (followed), or a step number")
+  command
+      .add_option("--checkpoint", options->checkpoint,
+                  "checkpoint: latest or best (reloaded when they change), or a step number")
       ->capture_default_str();
-  command.add_option("--reload", options->reload, "seconds between looks for a newer checkpoint; 0 = never")
+  command.add_option("--reload", options->reload, "seconds between checks for a newer checkpoint; 0 = never")
       ->capture_default_str();
   command
       .add_option("--chat-template", options->chat_template,
-                  "how messages become one text: plain, or dialogue (User: ... Assistant: ...)")
+                  "chat template: plain, or dialogue (User: ... Assistant: ...)")
       ->capture_default_str();
-  command.add_option("--batch", options->batch, "sequences written at the same time; 0 = 32 on a CPU, 256 on a GPU")
+  command
+      .add_option("--batch", options->batch, "maximum number of concurrent sequences; 0 = 32 on a CPU, 256 on a GPU")
       ->range(0, 65536)
       ->capture_default_str();
-  command.add_option("--max-tokens", options->max_tokens, "new tokens per choice that a request may have at most")
+  command.add_option("--max-tokens", options->max_tokens, "maximum number of new tokens per choice")
       ->range(1, 1 << 20)
       ->capture_default_str();
   command
       .add_option("--max-requests", options->max_requests,
-                  "accepted requests per run, running and waiting; more are refused with status 503")
+                  "maximum number of requests per run, running and waiting; beyond it, status 503")
       ->range(1, 65536)
       ->capture_default_str();
   command
       .add_option("--max-requests-per-key", options->max_per_key,
-                  "accepted requests per API key; more are refused with status 429; 0 = no limit")
+                  "maximum number of requests per API key; beyond it, status 429; 0 = no limit")
       ->range(0, 65536)
       ->capture_default_str();
-  command.add_option("--sessions", options->sessions, "sessions with a memory, per run")
+  command.add_option("--sessions", options->sessions, "maximum number of sessions with a memory, per run")
       ->range(0, 65536)
       ->capture_default_str();
-  command.add_option("--session-slots", options->session_slots, "slots of a session's memory")
+  command.add_option("--session-slots", options->session_slots, "memory slots per session")
       ->range(16, 1 << 20)
       ->capture_default_str();
-  command.add_option("--timeout", options->timeout, "seconds that a request may take")->capture_default_str();
-  command.add_option("--grace", options->grace, "seconds that accepted requests have to finish after SIGTERM")
+  command.add_option("--timeout", options->timeout, "maximum duration of a request in seconds")->capture_default_str();
+  command.add_option("--grace", options->grace, "seconds for accepted requests to finish after SIGTERM")
       ->capture_default_str();
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   command.add_option("--precision", options->precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
@@ -174,10 +177,10 @@ CommandSpec serve_command() {
   return {
       .name = "serve",
       .group = CommandGroup::train_and_use,
-      .summary = "serve runs over HTTP, as OpenAI's clients expect, with a page to chat in",
+      .summary = "serve runs through an OpenAI-compatible HTTP interface, with a chat page",
       .examples = {{"serve runs/tiny", "http://127.0.0.1:8000/v1; stop with Ctrl-C"},
                    {"serve runs/tiny --host 0.0.0.0 --api-keys keys.txt", "for other machines, with API keys"}},
-      .json = "where it is",
+      .json = "the address of the server",
       .set_up = set_up_serve,
   };
 }

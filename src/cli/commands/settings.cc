@@ -74,7 +74,7 @@ void run(const KeysFlags& options) {
     if (const std::string advice = instead_of_unsupported(options.pattern); !advice.empty())
       bad_input(Code::setting_unknown, "{}: {}", options.pattern, advice);
     const std::string meant = misspelled_name(pattern, names);
-    bad_input(Code::setting_unknown, "no key has '{}' in its name or meaning; {}", options.pattern,
+    bad_input(Code::setting_unknown, "no setting has '{}' in its name or meaning; {}", options.pattern,
               meant.empty() ? "'some settings' shows all" : fmt::format("did you mean {}?", meant));
   }
   nlohmann::json list = nlohmann::json::array();

@@ -41,7 +41,7 @@ SweepOptions options_of(const SweepFlags& flags) {
   out.seeds = flags.seeds;
   if (flags.find_lr) {
     if (sets(flags.words, "train.lr"))
-      bad_input(Code::option_conflict, "{} tries its own values of train.lr; leave train.lr out", "--find-lr");
+      bad_input(Code::option_conflict, "{} uses its own values of train.lr; omit train.lr", "--find-lr");
     out.axes.push_back(parse_axis(lr_axis));
     if (!sets(flags.words, "train.max_steps")) out.overrides.push_back(fmt::format("train.max_steps={}", lr_steps));
     if (!sets(flags.words, "train.eval_every")) out.overrides.push_back("train.eval_every=0");
@@ -108,7 +108,7 @@ void print_conclusion(const Sweep& sweep, const SweepReport& report, const std::
         text += fmt::format(", {} twice the deviation between seeds ({:.4f})",
                             report.within_chance() ? "at most" : "more than", report.chance);
       else
-        text += "; several seeds (--seeds 3) would tell whether that is more than chance";
+        text += "; use several seeds (--seeds 3) to see whether this exceeds chance";
     }
     fmt::print("{}", wrapped(text, table_columns()));
   }
@@ -138,7 +138,7 @@ void set_up_sweep(Command& command) {
   auto flags = std::make_shared<SweepFlags>();
   command.add_option("RECIPE", flags->recipe, "recipe, by name or file")->required();
   command.add_option("SETTINGS", flags->words, "KEY=VALUE,VALUE,... for each setting to vary; KEY=VALUE for all runs");
-  command.add_option("--seeds", flags->seeds, "seeds of each combination")->range(1, 1000)->capture_default_str();
+  command.add_option("--seeds", flags->seeds, "number of seeds per combination")->range(1, 1000)->capture_default_str();
   command.add_flag("--find-lr", flags->find_lr,
                    fmt::format("short runs ({} steps) with learning rates from 0.0001 to 0.1", lr_steps));
   command.add_option("-o,--out", flags->out, "folder of the run folders (default: runs/RECIPE-sweep)");
@@ -155,7 +155,7 @@ CommandSpec sweep_command() {
   return {
       .name = "sweep",
       .group = CommandGroup::experiments,
-      .summary = "train a recipe with every combination of some values, and show the best",
+      .summary = "train a recipe with every combination of the given values, and show the best",
       .examples = {{"sweep tiny train.lr=0.003,0.01 --seeds 2", "four runs, a table, and the best"},
                    {"sweep default train.lr=0.006,0.012 some.top_k=1,2,4 data.train=mine.txt", "six runs on your text"},
                    {"sweep default --find-lr", "a short run for each of seven learning rates"}},

@@ -105,11 +105,13 @@ void set_up_tokenizer_train(Command& command) {
   command.add_option("--kind", options->kind, "bytelevel (lossless) or whitespace (as the published runs)")
       ->capture_default_str();
   command.add_option("--vocab", options->vocab, "size of the vocabulary")->range(1, 1048576)->capture_default_str();
-  command.add_option("--min-frequency", options->min_frequency, "pairs seen less often are not merged")
+  command.add_option("--min-frequency", options->min_frequency, "minimum number of occurrences of a merged pair")
       ->capture_default_str();
-  command.add_option("--separator", options->corpus.separator, "line between documents; \"\": a file is one")
+  command
+      .add_option("--separator", options->corpus.separator,
+                  "separator line between documents; \"\" = one document per file")
       ->capture_default_str();
-  command.add_option("--field", options->corpus.field, "of JSON lines")->capture_default_str();
+  command.add_option("--field", options->corpus.field, "text field of JSON lines")->capture_default_str();
   command.add_option("--max-documents", options->corpus.limit, "maximum number of documents, from the first");
   command.add_option("-o,--out", options->out, "tokenizer.json to write")->required();
   command.add_json(options->json);
@@ -119,7 +121,7 @@ void set_up_tokenizer_train(Command& command) {
 void set_up_tokenizer_encode(Command& command) {
   auto options = std::make_shared<CodeOptions>();
   command.add_option("TEXT", options->text, "texts");
-  command.add_option("--file", options->file, "a whole file as one text");
+  command.add_option("--file", options->file, "file read as one text");
   command.add_option("--tokenizer", options->tokenizer, "tokenizer.json, or a run folder")->required();
   command.add_json(options->json);
   command.callback([options] { encode(*options); });
@@ -149,7 +151,7 @@ CommandSpec tokenizer_command() {
                       },
                       {
                           .name = "encode",
-                          .summary = "text to ids (standard input without TEXT or --file)",
+                          .summary = "convert text to ids (without TEXT or --file: standard input)",
                           .examples = {{"tokenizer encode --tokenizer runs/tiny \"Once upon a time\"",
                                         "the tokenizer of a run folder"}},
                           .json = "the result",
@@ -157,7 +159,7 @@ CommandSpec tokenizer_command() {
                       },
                       {
                           .name = "decode",
-                          .summary = "ids to text (standard input without IDS)",
+                          .summary = "convert ids to text (without IDS: standard input)",
                           .examples = {{"tokenizer decode --tokenizer runs/tiny 80 81 82", ""}},
                           .json = "the result",
                           .set_up = set_up_tokenizer_decode,

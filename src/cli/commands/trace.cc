@@ -58,7 +58,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
   while (header.back() == ' ') header.pop_back();
   fmt::print("{}\n", header);
   for (std::size_t t = 0; t < cells.size(); ++t) {
-    if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- written by the model from here --\n");
+    if (trace.prompt_tokens > 0 && t == trace.prompt_tokens) fmt::print("      -- generated from here --\n");
     std::string line = fmt::format("{:>4}  {}", t, padded(visible(trace.words[t]), widest));
     for (const std::string& cell : cells[t]) line += "  " + padded(cell, cell_width);
     while (!line.empty() && line.back() == ' ') line.pop_back();
@@ -83,7 +83,7 @@ void write_csv(const std::string& file, const Choices& choices, const std::vecto
 // The routes of a whole text, which are written to a file only.
 void trace_data(const TraceFlags& options) {
   if (!options.html.empty() || !options.memory.empty())
-    bad_input(Code::option_needs_another, "{} shows one short text; use --text or --prompt with it",
+    bad_input(Code::option_needs_another, "{} traces one short text; it requires --text or --prompt",
               options.html.empty() ? "--memory" : "--html");
   OpenedRun run = open_run(options.model);
   require_experts(run, "trace");
@@ -119,8 +119,7 @@ void run(const TraceFlags& options) {
   if (options.text.empty() == options.prompt.empty())
     bad_input(
         Code::option_conflict,
-        "use --text \"...\" (traced as it is), --prompt \"...\" (continued, then traced), or --csv FILE for the routes "
-        "of a whole text");
+        "use --text \"...\" to trace a text, --prompt \"...\" to continue it first, or --csv FILE for a whole text");
   OpenedRun run = open_run(options.model);
   const std::vector<int> layers = parse_layers(options.layers, run.recipe.model);
   Trace trace;
@@ -168,10 +167,12 @@ void set_up_trace(Command& command) {
                      "memory of this run; shows its share in each prediction and the source passages");
   command.add_option("--html", options->html, "also write an interactive HTML page");
   command.add_option("--csv", options->csv,
-                     "file for every token's experts and gates; without --text or --prompt: of a whole text");
+                     "CSV file for every token's experts and gates; without --text or --prompt, of a whole text");
   command.add_option("--data", options->data,
                      "with --csv: file, folder or builtin:DOMAIN (default: the run's validation data)");
-  command.add_option("--max-documents", options->documents, "with --csv: only the first N documents; 0 = all")
+  command
+      .add_option("--max-documents", options->documents,
+                  "with --csv: maximum number of documents, from the first; 0 = all")
       ->not_negative()
       ->capture_default_str();
   command.add_json(options->json);

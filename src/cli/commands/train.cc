@@ -47,7 +47,7 @@ class TrainingBoard {
     settings.server.port = default_port;
     settings.read_only = true;
     board_ = open_board(settings, true);
-    print_line("the board of this run, while it trains: {}", board_->address(folder));
+    print_line("board of this run during training: {}", board_->address(folder));
   }
 
  private:
@@ -143,14 +143,14 @@ void check_options(const TrainFlags& options) {
     bad_input(Code::argument_missing,
               "nothing to train; pass a recipe, --resume RUN to resume a run, or --from RUN to start from its weights");
   if (resumes && !options.out.empty())
-    bad_input(Code::option_conflict, "{} does not go with --resume: a resumed run stays in its folder", "--out");
+    bad_input(Code::option_conflict, "{} cannot be combined with --resume: a resumed run stays in its folder", "--out");
   if (options.from_step && !resumes)
     bad_input(Code::option_needs_another, "{} requires --resume RUN; with --from use --from-checkpoint", "--from-step");
   if (!begins_from && !options.from_checkpoint.empty())
-    bad_input(Code::option_needs_another, "{} goes with --from RUN", "--from-checkpoint");
+    bad_input(Code::option_needs_another, "{} requires --from RUN", "--from-checkpoint");
   if (!begins_from && options.with_optimizer)
-    bad_input(Code::option_needs_another, "{} goes with --from RUN{}", "--with-optimizer",
-              resumes ? "; a resumed run keeps its optimizer anyway" : "");
+    bad_input(Code::option_needs_another, "{} requires --from RUN{}", "--with-optimizer",
+              resumes ? "; a resumed run always keeps its optimizer state" : "");
 }
 
 // Formats one row per stage with the losses after it, one column per stage's text. Entries below the diagonal belong to
@@ -190,7 +190,7 @@ std::string folder_of(const TrainFlags& options, const Recipe& recipe) {
   if (options.recipe.empty())
     bad_input(Code::option_needs_another, "{} {}: use --out to name the new run folder", "--from", options.from);
   if (!is_plain_name(recipe.name))
-    bad_input(Code::option_needs_another, "{}: no run can be named after this file; use --out", options.recipe);
+    bad_input(Code::option_needs_another, "{}: cannot derive a run name from this file; use --out", options.recipe);
   return "runs/" + recipe.name;
 }
 
@@ -241,8 +241,8 @@ void run(const TrainFlags& options) {
       result = resume_run(folder, {changes, options.from_step}, hooks);
       if (result.was_finished && group.root())
         print_line(
-            "{0} was finished already, at step {1}; more epochs make it longer: some train --resume {0} "
-            "train.epochs=N; other text or settings are a new run: some train --from {0} --out NEW",
+            "{0} is finished (step {1}); extend it with some train --resume {0} train.epochs=N, or start a new run "
+            "from its weights with some train --from {0} --out NEW",
             folder, result.steps);
     } else {
       const Recipe recipe = recipe_of(options, changes);
@@ -252,7 +252,7 @@ void run(const TrainFlags& options) {
     if (result.memory && group.root()) {
       const TrainingMemoryReport& memory = *result.memory;
       if (memory.stopped)
-        print_line("stopped while the memory was read; resume with: some train --resume {}", folder);
+        print_line("stopped while building the memory; resume with: some train --resume {}", folder);
       else
         print_line("memory {}: {} of {} slots; validation loss {:.4f} without it, {:.4f} with it", memory.file,
                    memory.slots_in_use, memory.slots, memory.loss_without, memory.loss);
@@ -293,7 +293,7 @@ void run(const TrainFlags& options) {
     if (!result.stage_ends.empty()) fmt::print("{}", stage_table(result));
     fmt::print("run folder: {}\n", folder);
     if (options.board && !folder.empty())
-      fmt::print("the board closes with the run; 'some board {}' shows it again\n",
+      fmt::print("the board closes with the run; 'some board {}' reopens it\n",
                  std::filesystem::path(folder).parent_path().empty()
                      ? "."
                      : std::filesystem::path(folder).parent_path().string());

@@ -46,7 +46,7 @@ void run(const VerifyFlags& options) {
                report.kind, path.substr(path.find_last_of('/') + 1), report.comparisons.size(),
                worst ? worst->error : 0.0, worst ? worst->tolerance : 0.0, worst ? worst->name : "-");
     if (report.choices_differing > 0)
-      fmt::print("      {} choices fell the other way at near ties; what follows them is not compared\n",
+      fmt::print("      {} assignments differ at near ties; later results are not compared\n",
                  report.choices_differing);
     for (const Comparison& c : report.comparisons) {
       if (options.all || !c.passed())

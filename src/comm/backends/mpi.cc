@@ -203,7 +203,7 @@ extern "C" Link* some_open_link(const LinkOptions& options, std::string& problem
   int begun = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&begun);
   if (begun != 0) {
-    problem = "it was begun already";
+    problem = "MPI was initialized already";
     return nullptr;
   }
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS) {

@@ -63,7 +63,7 @@ extern "C" std::string some_make_gpu_id(std::string& problem) {
 extern "C" GpuLink* some_open_gpu_link(int rank, int size, const std::string& text, std::string& problem) {
   ncclUniqueId id;
   if (text.size() != sizeof id.internal) {
-    problem = "NCCL: an id of another length came from rank 0";
+    problem = "NCCL: rank 0 sent an id of another length";
     return nullptr;
   }
   std::memcpy(id.internal, text.data(), sizeof id.internal);

@@ -98,7 +98,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     if (result != 0) bad_input(unreadable(), "cannot read {}: {}", path, last_reason());
     if (S_ISREG(status.st_mode)) return;
     if (S_ISDIR(status.st_mode)) bad_input(Code::file_not_regular, "cannot read {}: it is a folder, not a file", path);
-    bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write its output into a file first", path,
+    bad_input(Code::file_not_regular, "cannot read {}: it is {}, not a file; write its output to a file first", path,
               kind_of(status));
   };
   check(::stat(path.c_str(), &status));  // checked before opening, since opening a device may already have effects
@@ -138,7 +138,7 @@ void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) cons
     const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(position));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) bad_input(Code::file_unreadable, "cannot read {}: {}", path_, last_reason());
-    if (got == 0) bad_input(Code::file_changed, "cannot read {}: it became shorter while it was read", path_);
+    if (got == 0) bad_input(Code::file_changed, "cannot read {}: it was truncated while it was read", path_);
     bytes += got;
     position += static_cast<std::uint64_t>(got);
     size -= static_cast<std::size_t>(got);
@@ -148,7 +148,7 @@ void InputFile::read_at(std::uint64_t position, void* to, std::size_t size) cons
 std::string read_file(const std::string& path, std::size_t most) {
   InputFile file(path);
   const auto too_large = [&](std::uint64_t size) {
-    bad_input(Code::file_too_large, "cannot read {}: it has {} bytes or more, and at most {} are read here", path, size,
+    bad_input(Code::file_too_large, "cannot read {}: it has at least {} bytes, more than the limit of {}", path, size,
               most);
   };
   if (file.size() > most) too_large(file.size());

@@ -117,9 +117,9 @@ void make_folder(const std::string& path) {
   const std::string parent = fs::path(path).parent_path().string();
   if (parent != path) make_folder(parent);
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST)
-    failed(Code::folder_unwritable, "cannot make the folder {}: {}", path, last_reason());
+    failed(Code::folder_unwritable, "cannot create the folder {}: {}", path, last_reason());
   if (!folder_exists(path))
-    failed(Code::path_exists, "cannot make the folder {}: a file of this name is in the way", path);
+    failed(Code::path_exists, "cannot create the folder {}: a file with this name exists", path);
   flush_folder(parent.empty() ? "." : parent);
 }
 

@@ -62,8 +62,8 @@ std::string plain_reason(const std::string& message) {
 Json parse_json(std::string_view text, const std::string& origin, const Json::parser_callback_t& watch) {
   if (const auto deep = find_too_deep(text)) {
     const Place place = place_of(text, *deep);
-    bad_input(Code::json_syntax, "{}: line {}, column {}: not JSON that is read here: it nests deeper than {} levels",
-              origin, place.line, place.column, max_json_depth);
+    bad_input(Code::json_syntax, "{}: line {}, column {}: JSON nested deeper than the supported {} levels", origin,
+              place.line, place.column, max_json_depth);
   }
   try {
     return Json::parse(text.begin(), text.end(), watch);

@@ -1,4 +1,4 @@
-// Selects which layers are updated, when, and from which positions (spec 4, the switches).
+// Selects which layers are updated, when, and from which positions (spec 4, "Switches").
 #pragma once
 
 #include <vector>

@@ -16,8 +16,8 @@ void PhoenixRule::declare(SettingList<Settings>& list) {
 void PhoenixRule::check(const KeySettings& settings, int) {
   if (settings.respawn_threshold > 1 && settings.constraint != Constraint::free) {
     bad_input(Code::setting_out_of_range,
-              "{} = {}: some.constraint keeps keys no longer than 1, so that every key would die in "
-              "every update; must be a number <= 1",
+              "{} = {}: must be <= 1, because some.constraint limits the norm of keys to 1 and every key would be "
+              "replaced in every update",
               "some.respawn_threshold", settings.respawn_threshold);
   }
 }

@@ -80,7 +80,7 @@ void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets,
   const std::int64_t positions = queries.dim(0);
   if (positions == 0) return;
   if (positions > max_window)
-    failed(Code::size_unsupported, "{} positions at once; {} is the most", positions, max_window);
+    failed(Code::size_unsupported, "{} positions at once exceed the maximum of {}", positions, max_window);
   launch_dependent(ctx, insert_assigned_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0,
                    draft_of(store), floats(queries), ints(targets), longs(places), ints(assigned_slots));
 }

@@ -22,7 +22,7 @@ void ExpertFfn::settings(SettingList<ModelConfig>& list) {
 void ExpertFfn::check(const ModelConfig& config) {
   if (config.output_proj_init == OutputInit::zero && config.output_proj == OutputProj::none)
     bad_input(Code::setting_conflict,
-              "{} = \"zero\": some.output_proj is \"none\"; set it to \"linear\" or \"features\", or leave this out",
+              "{} = \"zero\": some.output_proj is \"none\"; set it to \"linear\" or \"features\", or omit this",
               "some.output_proj_init");
 }
 

@@ -78,7 +78,7 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::int64_t tokens = routing.indices.dim(0), k = routing.indices.dim(1), choices = tokens * k;
   if (choices >= std::int64_t{1} << 31)
-    failed(Code::size_unsupported, "a batch of {} tokens is too large for experts over ranks", tokens);
+    failed(Code::size_unsupported, "a batch of {} tokens is too large for expert parallelism", tokens);
   const Tensor indices = on_host(routing.indices), gates = on_host(routing.gates),
                table = token_shift > 0 ? on_host(past) : Tensor();
   const auto* const expert_of = indices.data<std::int32_t>();

@@ -113,16 +113,17 @@ void Router::check_gates(const ModelConfig& config) {
     bad_input(Code::setting_out_of_range, "{} = 0: must be a number > 0, or a negative one for no change",
               "some.train_temp_end");
   if (config.train_temp_end > 0 && config.temperature == Temperature::learned) {
-    bad_input(Code::setting_conflict, "{} = {}: cannot be given with some.temperature = \"learned\"; leave one out",
+    bad_input(Code::setting_conflict,
+              "{} = {}: cannot be combined with some.temperature = \"learned\"; omit one of them",
               "some.train_temp_end", config.train_temp_end);
   }
   if (!(config.topk_warmup >= 0 && config.topk_warmup <= 1)) {
-    bad_input(Code::setting_out_of_range, "{} = {}: must be a share of the steps from 0 to 1", "some.topk_warmup",
+    bad_input(Code::setting_out_of_range, "{} = {}: must be a fraction of the steps from 0 to 1", "some.topk_warmup",
               config.topk_warmup);
   }
   if (config.entropy_high >= 0) {
     if (config.entropy_low > config.entropy_high) {
-      bad_input(Code::setting_out_of_range, "{} = [{}, {}]: the lower end must come first", "some.entropy_band",
+      bad_input(Code::setting_out_of_range, "{} = [{}, {}]: the lower end must be first", "some.entropy_band",
                 config.entropy_low, config.entropy_high);
     }
     const double highest = std::log(static_cast<double>(config.top_k));

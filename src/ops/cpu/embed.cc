@@ -12,7 +12,7 @@ namespace {
 void check_tokens(const std::int32_t* tokens, std::int64_t count, std::int64_t vocabulary) {
   for (std::int64_t t = 0; t < count; ++t) {
     if (tokens[t] < 0 || tokens[t] >= vocabulary) {
-      failed(Code::token_out_of_range, "token {} at place {} is outside of the vocabulary of {}", tokens[t], t,
+      failed(Code::token_out_of_range, "token {} at position {} is outside the vocabulary of {}", tokens[t], t,
              vocabulary);
     }
   }

@@ -284,7 +284,7 @@ DispatchPlan make_dispatch(Context& ctx, const Tensor& indices, int experts, con
   std::fill_n(offsets, experts + 1, 0);
   for (std::int64_t i = 0; i < choices; ++i) {
     if (chosen[i] < 0 || chosen[i] >= experts)
-      failed(Code::index_out_of_range, "choice {} names expert {} of {}", i, chosen[i], experts);
+      failed(Code::index_out_of_range, "assignment {} has expert {} of {}", i, chosen[i], experts);
     ++offsets[chosen[i] + 1];
   }
   for (int e = 0; e < experts; ++e) offsets[e + 1] += offsets[e];

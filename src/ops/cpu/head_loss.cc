@@ -56,7 +56,7 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
       for (std::int64_t row = begin; row < end; ++row) {
         const std::int32_t wanted = target[first + row];
         if (wanted >= vocabulary)
-          failed(Code::token_out_of_range, "target {} is outside of the vocabulary of {}", wanted, vocabulary);
+          failed(Code::token_out_of_range, "target {} is outside the vocabulary of {}", wanted, vocabulary);
         T* line = logits + row * vocabulary;
         if (wanted < 0) {
           losses[first + row] = T(0);

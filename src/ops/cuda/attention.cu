@@ -96,8 +96,9 @@ AttentionArguments arguments_of(const Tensor& qkv, const Sequences& sequences, i
   arguments.causal = causal ? 1 : 0;
   arguments.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(arguments.head_size)));
   if (arguments.head_size > plain_head_limit) {
-    bad_input(Code::size_unsupported, "attention on the GPU takes heads of at most {} columns, not {}: use more heads",
-              plain_head_limit, arguments.head_size);
+    bad_input(Code::size_unsupported,
+              "attention on the GPU supports heads of at most {} columns (got {}); use more heads", plain_head_limit,
+              arguments.head_size);
   }
   return arguments;
 }
@@ -214,8 +215,9 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
   if (rows == 0) return;
   const int width = static_cast<int>(qkv.dim(1) / 3), head_size = width / heads;
   if (head_size > plain_head_limit) {
-    bad_input(Code::size_unsupported, "attention on the GPU takes heads of at most {} columns, not {}: use more heads",
-              plain_head_limit, head_size);
+    bad_input(Code::size_unsupported,
+              "attention on the GPU supports heads of at most {} columns (got {}); use more heads", plain_head_limit,
+              head_size);
   }
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
   by_type(ctx.compute, [&](auto zero) {

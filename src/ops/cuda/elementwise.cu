@@ -165,7 +165,7 @@ void fill(Context& ctx, double value, Tensor& x) {
     case DType::i64: return for_each(ctx, x.elements(), Fill<long long>{static_cast<long long>(value), longs(x)});
     case DType::f64: break;
   }
-  failed(Code::type_unsupported, "fill does not take {} on the GPU", name_of(x.dtype()));
+  failed(Code::type_unsupported, "fill does not support {} on the GPU", name_of(x.dtype()));
 }
 
 void fill_each(Context& ctx, std::span<const double> values, Tensor& x) {
@@ -225,7 +225,7 @@ void add_counts(Context& ctx, std::span<const Tensor> counts, std::span<const Te
     add.columns = static_cast<int>(counts[begin].dim(1));
     for (std::size_t i = 0; i < number; ++i) {
       if (counts[begin + i].shape() != counts[begin].shape() || totals[begin + i].elements() != add.experts)
-        failed(Code::shape_mismatch, "add_counts: counts {} and totals {} do not fit {}",
+        failed(Code::shape_mismatch, "add_counts: counts {} and totals {} do not match {}",
                counts[begin + i].shape().text(), totals[begin + i].shape().text(), counts[begin].shape().text());
       add.counts[i] = ints(counts[begin + i]);
       add.totals[i] = longs(totals[begin + i]);

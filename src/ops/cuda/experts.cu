@@ -423,7 +423,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
   const bool concurrently = in.router != nullptr && in.router->independent();
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
-    failed(Code::internal, "experts that learn need what went into their GELU, which was not kept");
+    failed(Code::internal, "trained experts require the input of their GELU, which was not kept");
   const Tensor& pre = tape.pre;
   const ArenaScope scope(*ctx.arena);
   const cudaStream_t stream = ctx.cuda->stream;

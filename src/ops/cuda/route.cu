@@ -294,7 +294,7 @@ void with_row(int d, bool aligned, Function&& function) {
     if (d <= 1024) return function(WarpRow<32, 1>{});
   }
   failed(Code::size_unsupported,
-         "the GPU's queries have at most 4096 numbers (1024 where it is no multiple of 4), not {}", d);
+         "queries on the GPU may have at most 4096 dimensions (1024 if not a multiple of 4; got {})", d);
 }
 
 }  // namespace

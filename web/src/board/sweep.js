@@ -27,7 +27,7 @@ export class Sweep {
     this.result.append(...results.map(([value, words]) => element('option', { value }, words)));
     this.setting = select('setting', 'setting');
     this.parallel = new Figure('Settings and result', {
-      note: 'One line per run; the thicker, the lower the result. Settings that are equal in all runs are left out.',
+      note: 'One line per run; thicker lines have lower results. Settings that are equal in all runs are omitted.',
     });
     this.scatter = new Figure('Result against one setting');
     this.empty = element('p', { class: 'note', hidden: true });

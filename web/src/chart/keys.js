@@ -34,7 +34,7 @@ function bounds(places, which) {
 
 const names = { pca: 'PCA', tsne: 't-SNE', umap: 'UMAP' };
 
-const noUnits = 'Places have no unit: keys that are neighbours lie together; distances between groups mean little.';
+const noUnits = 'Axes have no unit: neighboring keys are close together; distances between groups are not meaningful.';
 
 // What is displayed: positions, and the length of the paths.
 function view(spec, state) {
@@ -52,7 +52,7 @@ function view(spec, state) {
     return { places: [spec.tsne.places], frame: [spec.tsne.places], x: '', y: '', note: spec.tsne.note };
   state.umap ??= umapPlaces(spec.neighbours);
   const count = spec.neighbours.of[0].length;
-  const how = `${count} neighbours, least distance 0.1, seed ${umapSeed}`;
+  const how = `${count} neighbors, minimum distance 0.1, seed ${umapSeed}`;
   const note = `UMAP of ${spec.experts.length} keys: ${how}. ${noUnits}`;
   return { places: [state.umap], frame: [state.umap], x: '', y: '', note };
 }
@@ -124,7 +124,7 @@ export function keys(c, spec, state) {
     },
   ];
   option.tooltip.formatter = ({ dataIndex }) =>
-    tip(`expert ${spec.experts[dataIndex]}`, `${percent(spec.share[dataIndex])} of the choices`);
+    tip(`expert ${spec.experts[dataIndex]}`, `${percent(spec.share[dataIndex])} of the assignments`);
   return option;
 }
 
@@ -133,7 +133,7 @@ keys.rows = (spec, state) => {
   const { places, note } = view(spec, state);
   const now = places[places.length - 1];
   return [
-    ['expert', 'x', 'y', 'share of choices', note],
+    ['expert', 'x', 'y', 'share of assignments', note],
     ...spec.experts.map((expert, i) => [expert, now[i][0], now[i][1], spec.share[i]]),
   ];
 };

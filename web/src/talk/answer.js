@@ -13,7 +13,7 @@ function experts(layers) {
   return element(
     'table',
     {},
-    element('caption', {}, 'Experts that read this token, with their gates'),
+    element('caption', {}, 'Experts of this token, with their gates'),
     element(
       'tbody',
       {},
@@ -45,7 +45,7 @@ export class Answer {
     this.panel = element('div', {
       class: 'token-panel',
       role: 'region',
-      'aria-label': 'the chosen token',
+      'aria-label': 'the selected token',
       hidden: true,
     });
     this.node = element(
@@ -78,7 +78,7 @@ export class Answer {
 
   finish(words) {
     const count = this.usage?.completion_tokens ?? this.tokens.length;
-    const why = { stop: 'it came to its end', length: 'as long as asked for' }[this.reason] ?? words ?? '';
+    const why = { stop: 'end of text', length: 'token limit reached' }[this.reason] ?? words ?? '';
     this.told.textContent = [count ? `${count} tokens` : '', why].filter(Boolean).join('; ');
     if (this.usage && this.tokens.length > 0 && (this.experts.size > 0 || this.sources.size > 0)) this.make();
   }
@@ -105,7 +105,7 @@ export class Answer {
       event.preventDefault();
       this.reach(to);
     });
-    this.told.append('; choose a token to see where it comes from');
+    this.told.append('; select a token to see its experts and sources');
   }
 
   reach(i) {
@@ -130,7 +130,7 @@ export class Answer {
       ...(layers
         ? [element('div', { class: 'table', tabindex: 0, role: 'group', 'aria-label': 'experts' }, experts(layers))]
         : []),
-      ...(!from && !layers ? [element('p', {}, 'This is the last token: nothing has read it yet.')] : []),
+      ...(!from && !layers ? [element('p', {}, 'This is the last token, which the model has not read.')] : []),
     );
   }
 }

@@ -30,7 +30,7 @@ class Store {
     this.play = button('play', () => this.toggle());
     this.told = element('span', { 'aria-live': 'polite' });
     this.canvas = element('canvas', { role: 'img', 'aria-label': 'slots by their keys', click: (event) => this.choose(event) });
-    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': 'what is picked' });
+    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': 'selected slot' });
     this.legend = element('p', { class: 'under' });
     place.replaceChildren(
       element('div', { class: 'controls' }, this.play, this.slider, this.told),

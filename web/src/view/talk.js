@@ -41,7 +41,7 @@ class Talk {
         this.send,
         this.stop,
         this.clear,
-        element('span', { class: 'under' }, 'Enter sends, Shift+Enter begins a line'),
+        element('span', { class: 'under' }, 'Enter sends, Shift+Enter starts a new line'),
       ),
     );
     this.prompt.addEventListener('keydown', (event) => {
@@ -79,7 +79,7 @@ class Talk {
     const [most, mostLabel] = number('tokens', { min: 1, value: 120 });
     const [experts, expertsLabel] = tick('experts');
     const [sources, sourcesLabel] = tick('sources');
-    const [learn, learnLabel] = tick('learn what I write', { change: () => this.fit() });
+    const [learn, learnLabel] = tick('learn from my messages', { change: () => this.fit() });
     const [memory, memoryLabel] = tick("the run's memory", { change: () => this.fit() });
     this.session =
       sessionStorage.getItem('some-session') ?? `page-${crypto.getRandomValues(new Uint32Array(2)).join('-')}`;
@@ -176,7 +176,7 @@ class Talk {
 
   async forgetAll() {
     await forget(this.session, this.model.value);
-    this.tell('What you wrote is forgotten.');
+    this.tell('Your messages were removed from the memory.');
   }
 
   request() {

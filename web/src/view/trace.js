@@ -51,7 +51,7 @@ class Trace {
     ]);
     this.layers = choice('layer', layers, this.layer, (layer) => this.show(layer));
     const shadings = [
-      ['picked', 'what is picked'],
+      ['picked', 'selection'],
       ['surprise', 'surprise'],
     ];
     if (data.tokens.some(({ memory }) => memory)) shadings.push(['memory', "the memory's share"]);
@@ -77,7 +77,7 @@ class Trace {
       return chip;
     });
     const text = element('div', { class: data.tokens_hold_blanks ? 'text' : 'text apart' }, this.chips);
-    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': `what is picked${this.of}` });
+    this.seen = element('section', { 'aria-live': 'polite', 'aria-label': `selection${this.of}` });
     this.list = element('div');
     const plot = element('div', { class: 'plot' });
     const title = 'The strongest expert of each token, layer by layer';
@@ -291,7 +291,7 @@ class Trace {
         `Id ${tokens[t].id}.${expected} ${shared} other tokens share an expert with it in layer ${layers[this.layer]};`,
         ' its exact set ',
         this.setButton(this.set(t)),
-        ` stands at ${same} of ${tokens.length}.`,
+        ` is active for ${same} of ${tokens.length} tokens.`,
       ),
       ...this.passages(tokens[t]),
       table(heads(['layer'], ['experts with their gates; select one to see where else it is active']), rows),
