@@ -19,7 +19,7 @@ struct DeviceBatch {
   // Master [1]: the factor on the loss, in memory, so that a recorded step can change it. Set only if the batch is a
   // whole step; if empty, StepSettings::loss_scale is used.
   Tensor loss_scale;
-  std::int32_t smallest_id = 0, largest_id = -1;  // maximum over the tokens; largest_id includes the targets
+  std::int32_t smallest_id = 0, largest_id = -1;  // over the tokens; largest_id includes the targets
 };
 DeviceBatch upload(Context& ctx, const Batch& batch);
 

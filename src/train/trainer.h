@@ -164,7 +164,7 @@ class Trainer {
   std::unique_ptr<TrainStep> step_;
   std::optional<BatchLoader> loader_;   // from the first step on
   std::optional<MetricsFile> metrics_;  // set when the lines to keep are known; on rank 0
-  std::optional<LoadFile> load_;     // set at the same time
+  std::optional<LoadFile> load_;        // set at the same time
   std::optional<SamplesFile> samples_;  // set at the same time
   TrainState state_;
   std::string run_id_;  // on rank 0

@@ -74,7 +74,7 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
     sum += one.change;
     beyond += one.p <= 0.05;
   }
-  fmt::print("{}", wrapped(fmt::format("{} experts, each never chosen in turn: the loss changes by {:+.4f} on average, "
+  fmt::print("{}", wrapped(fmt::format("{} experts, each disabled in turn: the loss changes by {:+.4f} on average, "
                                        "beyond chance (p <= 0.05 for the largest of all, {} random signs) for {}",
                                        order.size(), sum / static_cast<double>(order.size()), report.shuffles, beyond),
                            table_columns()));
