@@ -288,6 +288,7 @@ class Ways {
   std::vector<std::pair<double, Outcome>> gradients() {
     std::vector<std::pair<double, Outcome>> out;
     Context& ctx = *run_.ctx;
+    Schedule schedule(ctx);
     const CheckpointName checkpoint = find_checkpoint(run_.paths.folder, fmt::to_string(run_.step));
     for (const double rate : gradient_rates) {
       Model model(run_.ctx, run_.recipe.model, true);
@@ -306,12 +307,12 @@ class Ways {
       outcome.seconds = seconds_of([&] {
         outcome.windows = window_by_window("gradients", stream_, [&](const Batch& batch, std::int64_t) {
           ctx.arena->reset();
-          model.clear_gradients();
+          model.clear_gradients(ctx);
           StepSettings pass;
           pass.temperature = run_.recipe.model.eval_temp;  // the dtype and order of inference
           pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
           double sum = 0;
-          for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
+          for (const double nll : read_vector(model.train_pass(schedule, upload(ctx, batch), pass))) sum += nll;
           ++adam.step;
           gradient_norm(ctx, p.grad, norm);
           adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);

@@ -200,7 +200,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
   if (options.memory != nullptr) mixture.emplace(*options.memory);
   StepSettings settings;
   settings.temperature = options.temperature;
-  model.clear_key_sums();
+  model.clear_key_sums(model.context());
   const auto count_choices = [&](int layer, const Tensor& query, const Routing& routing, const Piece& piece,
                                  const DeviceBatch& batch) {
     const auto l = static_cast<std::size_t>(layer);
@@ -271,7 +271,7 @@ Evaluation evaluate(Model& model, const TokenData& data, const EvaluateOptions& 
       samples[l].measure(config.experts, config.top_k, choices);
       out.layers.push_back(std::move(choices));
     }
-    model.clear_key_sums();
+    model.clear_key_sums(model.context());
   }
   return out;
 }

@@ -104,7 +104,7 @@ KeySnapshot::Distance KeySnapshot::distance(Model& model, int layer) const {
 KeyLearner::KeyLearner(Model& model, const KeySettings& settings, std::int64_t step)
     : model_(model), own_(model.config().keys), step_(step) {
   model_.set_key_settings(settings);
-  model_.clear_key_sums();
+  model_.clear_key_sums(model_.context());
   plans_ = model_.plan_keys(step_, 1.0);
 }
 
@@ -116,8 +116,8 @@ void KeyLearner::observe(int layer, const RouterTape& tape, const Tensor* target
 }
 
 void KeyLearner::update() {
-  model_.update_key_stores(plans_);
-  model_.clear_key_sums();
+  model_.update_key_stores(model_.context(), plans_);
+  model_.clear_key_sums(model_.context());
   ++step_;
   ++updates_;
   rows_ = 0;

@@ -295,7 +295,7 @@ void add_sample(Context& ctx, const Tensor& query, const Batch& batch, KeySums& 
   SOME_CUDA_LAUNCHED();
   const SortedLongs sorted = sort_pairs(ctx, priorities, items, candidates);
   Tensor before = ctx.scratch(sums.sample_queries.shape(), DType::f32);
-  before.copy_from(sums.sample_queries);
+  ctx.copy(sums.sample_queries, before);
   take_sample_kernel<<<room, 128, 0, ctx.cuda->stream>>>(sorted, room, d, floats(before), floats(query),
                                                          longs(sums.sample_priority), floats(sums.sample_queries));
   SOME_CUDA_LAUNCHED();
@@ -392,8 +392,8 @@ void merge_samples(Context& ctx, const KeySums& earlier, KeySums& sums) {
   const ArenaScope scope(*ctx.arena);
   const int room = static_cast<int>(sums.sample_priority.elements()), d = static_cast<int>(sums.sample_queries.dim(1));
   Tensor own_priority = ctx.scratch({room}, DType::i64), own_queries = ctx.scratch({room, d}, DType::f32);
-  own_priority.copy_from(sums.sample_priority);
-  own_queries.copy_from(sums.sample_queries);
+  ctx.copy(sums.sample_priority, own_priority);
+  ctx.copy(sums.sample_queries, own_queries);
   merge_samples_kernel<<<room, 128, 0, ctx.cuda->stream>>>(
       longs(earlier.sample_priority), floats(earlier.sample_queries), longs(own_priority), floats(own_queries), room, d,
       longs(sums.sample_priority), floats(sums.sample_queries));

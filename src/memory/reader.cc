@@ -119,16 +119,15 @@ MemoryReader::Pass MemoryReader::pass_of(std::span<const std::int32_t> tokens, c
 
 std::int64_t MemoryReader::read(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
                                 const PassObserver& observe) {
-  return for_each_pass(tokens, span_read, [&](const Answer& answer, const auto& given) {
-    const auto [results, told] = learn_pass(tokens, span_read, answer, given);
+  return for_each_pass(tokens, span_read, [&](Context& ctx, const Answer& answer, const auto& given) {
+    const auto [results, told] = learn_pass(ctx, tokens, span_read, answer, given);
     return !observe || observe(results, told);
   });
 }
 
 bool MemoryReader::reassign(std::span<const std::int32_t> tokens, const ReadSpan& span_read, Store& store,
                             const std::function<bool(std::int64_t)>& observe) {
-  Context& ctx = model_.context();
-  return for_each_pass(tokens, span_read, [&](const Answer& answer, const auto& given) {
+  return for_each_pass(tokens, span_read, [&](Context& ctx, const Answer& answer, const auto& given) {
            const Pass& pass = *answer.pass;
            const std::int64_t start = pass.windows.front().first;
            const Tensor places = upload_places(ctx, span_read.text, start, pass.windows.back().last - start);
@@ -148,15 +147,15 @@ bool MemoryReader::reassign(std::span<const std::int32_t> tokens, const ReadSpan
          }) == span_read.end;
 }
 
-MemoryReader::Round MemoryReader::round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read,
-                                             std::int64_t at) {
+MemoryReader::Round MemoryReader::round_from(Context& ctx, std::span<const std::int32_t> tokens,
+                                             const ReadSpan& span_read, std::int64_t at) {
   beat();
   Round round;
-  while (at < span_read.end && std::ssize(round.passes) < model_.context().group.size()) {
+  while (at < span_read.end && std::ssize(round.passes) < ctx.group.size()) {
     round.passes.push_back(pass_of(tokens, span_read, at));
     at = round.end();
   }
-  round.answers = run_passes(round.passes);
+  round.answers = run_passes(ctx, round.passes);
   return round;
 }
 
@@ -173,14 +172,14 @@ std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, c
   std::optional<Prefetcher> ahead;
   if (Prefetcher::possible(ctx) && group.alone()) ahead.emplace(ctx);
   ctx.arena->reset();
-  for (Round now = round_from(tokens, span_read, span_read.begin);;) {
+  for (Round now = round_from(ctx, tokens, span_read, span_read.begin);;) {
     std::optional<Round> next;
     const auto given = [&] {
-      if (ahead && now.end() < span_read.end) ahead->put([&] { next = round_from(tokens, span_read, now.end()); });
+      if (ahead && now.end() < span_read.end) next = round_from(ahead->ahead(), tokens, span_read, now.end());
     };
-    if (ahead) ahead->part();
+    if (ahead) ahead->fork();
     for (const Answer& answer : now.answers) {
-      const bool go_on = work(answer, given);
+      const bool go_on = work(ahead ? ahead->current() : ctx, answer, given);
       // If one rank is to stop, all ranks stop.
       if (group.all_reduce_max(go_on ? 0 : 1) != 0) return answer.pass->windows.back().last;
     }
@@ -189,21 +188,20 @@ std::int64_t MemoryReader::for_each_pass(std::span<const std::int32_t> tokens, c
       ahead->join();
     } else {
       ctx.arena->reset();
-      next = round_from(tokens, span_read, now.end());
+      next = round_from(ctx, tokens, span_read, now.end());
     }
     now = std::move(*next);
   }
 }
 
 // Returns the model's results for each pass, whichever rank computed it.
-std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pass>& round) {
-  Context& ctx = model_.context();
+std::vector<MemoryReader::Answer> MemoryReader::run_passes(Context& ctx, const std::vector<Pass>& round) {
   const Group& group = ctx.group;
   std::vector<Answer> out;
   if (group.alone()) {
     const DeviceBatch batch = upload(ctx, round[0].batch);
     Answer& one = out.emplace_back(Answer{&round[0], batch.targets, {}, {}});
-    one.losses = model_.evaluate(batch, {}, {.states = &one.states});
+    one.losses = model_.evaluate(ctx, batch, {}, {.states = &one.states});
     return out;
   }
   const auto self = static_cast<std::size_t>(group.rank());
@@ -212,7 +210,7 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
   for (std::size_t i = 0; i < round.size(); ++i) total += counts[i] = round[i].batch.size();
   Tensor losses = ctx.scratch({0}, ctx.master), states = ctx.scratch({0, model_.config().d_model});
   if (self < round.size())
-    losses = model_.evaluate(upload(ctx, round[self].batch), {}, {.states = &states});
+    losses = model_.evaluate(ctx, upload(ctx, round[self].batch), {}, {.states = &states});
   else if (ctx.mesh().group_has_pass(group.rank(), std::ssize(round)))
     model_.serve_pass(false);  // other ranks with a pass may need the experts that this rank holds
   Tensor all_losses = ctx.scratch({total}, ctx.master), all_states = ctx.scratch({total, model_.config().d_model});
@@ -230,9 +228,8 @@ std::vector<MemoryReader::Answer> MemoryReader::run_passes(const std::vector<Pas
 
 // Mixes in the memory's predictions and updates the memory.
 std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::learn_pass(
-    std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Answer& answer,
+    Context& ctx, std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Answer& answer,
     const std::function<void()>& given) {
-  Context& ctx = model_.context();
   const Pass& pass = *answer.pass;
   Tensor nll = answer.losses, frozen = nll, assignments;
   const bool counts = memory_ != nullptr && memory_->settings.contexts > 0;

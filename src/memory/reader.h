@@ -67,13 +67,14 @@ class MemoryReader {
   struct Pass;
   struct Answer;
   struct Round;
-  // Processes the result of a pass. Calls `given` exactly once, before it waits for the device and preferably when all
-  // its work is queued: the model's next pass then runs concurrently with that work.
-  using Work = std::function<bool(const Answer&, const std::function<void()>& given)>;
+  // Processes the result of a pass on a context. Calls `given` exactly once, before it waits for the device and
+  // preferably when all its work is queued: the model's next pass then runs concurrently with that work.
+  using Work = std::function<bool(Context& ctx, const Answer&, const std::function<void()>& given)>;
   std::int64_t for_each_pass(std::span<const std::int32_t> tokens, const ReadSpan& span_read, const Work& work);
-  Round round_from(std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
-  std::vector<Answer> run_passes(const std::vector<Pass>& round);
-  std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> learn_pass(std::span<const std::int32_t> tokens,
+  Round round_from(Context& ctx, std::span<const std::int32_t> tokens, const ReadSpan& span_read, std::int64_t at);
+  std::vector<Answer> run_passes(Context& ctx, const std::vector<Pass>& round);
+  std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> learn_pass(Context& ctx,
+                                                                               std::span<const std::int32_t> tokens,
                                                                                const ReadSpan& span_read,
                                                                                const Answer& answer,
                                                                                const std::function<void()>& given);

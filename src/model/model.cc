@@ -13,7 +13,6 @@
 #include "ops/head_loss.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
-#include "runtime/side_stream.h"
 #include "runtime/staging.h"
 
 namespace some {
@@ -100,12 +99,11 @@ std::uint64_t Model::library_hash() const {
   return hash;
 }
 
-LayerNorm::Tape Model::embed(const Pass& pass, Stream& stream) const {
-  Context& ctx = *ctx_;
+LayerNorm::Tape Model::embed(Context& ctx, const Pass& pass, Stream& stream) const {
   stream.residual = ctx.scratch({pass.tokens.dim(0), config().d_model});
   embed_forward(ctx, pass.tokens, pass.positions, parts_.embed, config().position == Position::sinusoidal,
                 stream.residual);
-  drop(pass, embedding_place, stream.residual, stream.residual);
+  drop(ctx, pass, embedding_place, stream.residual, stream.residual);
   stream.input = stream.residual;
   if (config().norm == Norm::post) return {};
   LayerNorm::Tape norm = parts_.layers[0].norm1.forward(ctx, stream.residual, nullptr);
@@ -113,13 +111,12 @@ LayerNorm::Tape Model::embed(const Pass& pass, Stream& stream) const {
   return norm;
 }
 
-void Model::layer_forward(const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
-                          Stream& stream) const {
-  Context& ctx = *ctx_;
+void Model::layer_forward(Context& ctx, const Layer& layer, const Pass& pass, const Tensor* previous_query,
+                          LayerTape& tape, Stream& stream) const {
   const bool post = config().norm == Norm::post;
   const auto after = [&](const LayerNorm::Tape& norm) { stream = {post ? norm.y : norm.sum, norm.y}; };
   tape.attention = layer.attention.forward(ctx, pass, stream.input);
-  drop(pass, attention_place(layer), tape.attention.output, tape.attention.output);
+  drop(ctx, pass, attention_place(layer), tape.attention.output, tape.attention.output);
   const Tensor& attended = tape.attention.output;
   if (!post && !layer.ffn) {
     tape.norm1 = norm_after(layer.index).forward(ctx, stream.residual, &attended);
@@ -129,31 +126,32 @@ void Model::layer_forward(const Layer& layer, const Pass& pass, const Tensor* pr
   after(tape.norm1);
   if (layer.ffn) {
     tape.ffn = layer.ffn->forward(ctx, pass, stream.input, previous_query);
-    drop(pass, feed_forward_place(layer), tape.ffn->output, tape.ffn->output);
+    drop(ctx, pass, feed_forward_place(layer), tape.ffn->output, tape.ffn->output);
   }
   tape.norm2 = norm_after(layer.index).forward(ctx, stream.residual, tape.ffn ? &tape.ffn->output : nullptr);
   after(tape.norm2);
 }
 
-Tensor Model::forward(const Pass& pass, Tape& tape) const {
+Tensor Model::forward(Context& ctx, const Pass& pass, Tape& tape) const {
   Stream stream;
-  tape.first_norm = embed(pass, stream);
+  tape.first_norm = embed(ctx, pass, stream);
   const Tensor* previous_query = nullptr;
   tape.layers.reserve(parts_.layers.size());
   for (const Layer& layer : parts_.layers) {
     LayerTape& one = tape.layers.emplace_back();
-    layer_forward(layer, pass, previous_query, one, stream);
+    layer_forward(ctx, layer, pass, previous_query, one, stream);
     previous_query = one.query();
   }
   return stream.input;
 }
 
 // dy: gradient of the result of forward(), which is overwritten. Four buffers serve all layers.
-void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready) {
-  Context& ctx = *ctx_;
+void Model::backward(Schedule& schedule, const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy,
+                     const MatricesReady& ready) const {
+  Context& ctx = schedule.deferring();
   const bool post = config().norm == Norm::post;
   const Shape shape = dy.shape();
-  DeferSums sums(ctx);
+  DeferSums sums(schedule);
   Tensor dsum2 = ctx.scratch(shape);             // gradient of the input of the norm after the feed-forward block
   Tensor dafter_attention = ctx.scratch(shape);  // gradient of the input of the feed-forward block
   Tensor dsum1 = ctx.scratch(shape);             // gradient of the input of the norm after the attention
@@ -170,7 +168,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       fill(ctx, 0, dquery_below);
     }
     const ArenaScope scope(*ctx.arena);
-    DeferGradients gradients(ctx);
+    DeferGradients gradients(schedule);
     if (!post && !layer.ffn) {
       norm2.backward(ctx, own.norm1, dy, extra, dsum1);
     } else {
@@ -178,8 +176,8 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
       norm2.backward(ctx, own.norm2, dy, extra, dsum2, post ? &dafter_attention : nullptr);
       if (!post) fill(ctx, 0, dafter_attention);
       if (layer.ffn) {
-        const Tensor doutput = dropped_gradient(pass, feed_forward_place(layer), dsum2);
-        layer.ffn->backward(ctx, pass, *own.ffn,
+        const Tensor doutput = dropped_gradient(ctx, pass, feed_forward_place(layer), dsum2);
+        layer.ffn->backward(schedule, pass, *own.ffn,
                             {own.norm1.y, doutput, dafter_attention, dquery ? &dquery : nullptr,
                              dquery_below ? &dquery_below : nullptr});
         dquery = dquery_below;
@@ -188,7 +186,7 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
           .backward(ctx, own.norm1, dafter_attention, post ? nullptr : &dsum2, dsum1, post ? &dy : nullptr);
     }
     if (!post) dresidual = dsum1;
-    const Tensor dattended = dropped_gradient(pass, attention_place(layer), dsum1);
+    const Tensor dattended = dropped_gradient(ctx, pass, attention_place(layer), dsum1);
     layer.attention.backward(ctx, pass, own.attention, dattended, dy, post ? Into::add : Into::overwrite);
     gradients.finish();
     if (ready) ready(layer.index);
@@ -197,11 +195,8 @@ void Model::backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Ten
     parts_.layers[0].norm1.backward(ctx, tape.first_norm, dy, &dresidual, dsum2);
     dy = dsum2;
   }
-  {
-    const SideStream beside(ctx);
-    sums.finish();
-  }
-  drop(pass, embedding_place, dy, dy);
+  sums.finish(schedule.fork());
+  drop(ctx, pass, embedding_place, dy, dy);
   embed_backward(ctx, batch.tokens, tape.order, dy, parts_.embed);
 }
 
@@ -211,18 +206,17 @@ void Model::set_dropout_step(std::int64_t step) {
   fill_each(*ctx_, dropout_key_pieces(config().seed, step), dropout_key_);
 }
 
-void Model::drop(const Pass& pass, int place, const Tensor& x, Tensor& y) const {
+void Model::drop(Context& ctx, const Pass& pass, int place, const Tensor& x, Tensor& y) const {
   if (!pass.dropout_key) return;
-  apply_dropout(*ctx_,
-                {config().dropout, static_cast<std::uint64_t>(place), pass.settings.first_position, pass.dropout_key},
-                x, y);
+  apply_dropout(
+      ctx, {config().dropout, static_cast<std::uint64_t>(place), pass.settings.first_position, pass.dropout_key}, x, y);
 }
 
 // Returns the gradient of what dropout read, from that of what it wrote, which the residual stream still needs.
-Tensor Model::dropped_gradient(const Pass& pass, int place, const Tensor& dy) const {
+Tensor Model::dropped_gradient(Context& ctx, const Pass& pass, int place, const Tensor& dy) const {
   if (!pass.dropout_key) return dy;
-  Tensor dx = ctx_->scratch(dy.shape());
-  drop(pass, place, dy, dx);
+  Tensor dx = ctx.scratch(dy.shape());
+  drop(ctx, pass, place, dy, dx);
   return dx;
 }
 
@@ -233,64 +227,62 @@ void Model::check_ids(const DeviceBatch& batch) const {
   }
 }
 
-Pass Model::new_pass(const StepSettings& settings, bool training, const Tensor& tokens, const Tensor& positions) {
+Pass Model::new_pass(Context& ctx, const StepSettings& settings, bool training, const Tensor& tokens,
+                     const Tensor& positions) const {
   Pass pass;
   pass.settings = settings;
   if (settings.top_k <= 0) pass.settings.top_k = config().top_k;
   if (settings.temperature <= 0) pass.settings.temperature = training ? config().train_temp : config().eval_temp;
   pass.training = training;
-  pass.temperature = ctx_->scratch({1}, ctx_->master);
-  fill(*ctx_, pass.settings.temperature, pass.temperature);
+  pass.temperature = ctx.scratch({1}, ctx.master);
+  fill(ctx, pass.settings.temperature, pass.temperature);
   pass.tokens = tokens;
   pass.positions = positions;
   return pass;
 }
 
-Pass Model::new_pass(const StepSettings& settings, bool training, const DeviceBatch& batch) {
-  Pass pass = new_pass(settings, training, batch.tokens, batch.positions);
+Pass Model::new_pass(Context& ctx, const StepSettings& settings, bool training, const DeviceBatch& batch) const {
+  Pass pass = new_pass(ctx, settings, training, batch.tokens, batch.positions);
   pass.sequences = batch.sequences;
   if (config().past() > 0) {
-    pass.past = ctx_->scratch({batch.sequences.tokens, config().past() + 1}, DType::i32);
-    conv_rows(*ctx_, batch.positions, pass.past);
+    pass.past = ctx.scratch({batch.sequences.tokens, config().past() + 1}, DType::i32);
+    conv_rows(ctx, batch.positions, pass.past);
   }
   return pass;
 }
 
-Tensor Model::train_pass(const DeviceBatch& batch, const StepSettings& settings, const MatricesReady& ready) {
+Tensor Model::train_pass(Schedule& schedule, const DeviceBatch& batch, const StepSettings& settings,
+                         const MatricesReady& ready) {
   check_ids(batch);
-  Context& ctx = *ctx_;
-  Pass pass = new_pass(settings, true, batch);
+  Context& ctx = schedule.main();
+  Pass pass = new_pass(ctx, settings, true, batch);
   pass.counted = settings.count_pads ? nullptr : &batch.targets;
   pass.auxiliary_loss = auxiliary_loss_;
   if (config().dropout > 0) pass.dropout_key = dropout_key_;
   pass.auxiliary_share = batch.loss_scale ? 1.0 : settings.loss_scale * static_cast<double>(batch.predicted);
   Tape tape;
-  {
-    const SideStream beside(ctx);
-    tape.order = order_tokens(ctx, batch.tokens, parts_.embed);
-  }
-  const Tensor h = forward(pass, tape);
-  join_side_stream(ctx);
-  {  // few numbers in several small kernels: concurrent with the head and the backward pass
-    const SideStream beside(ctx);
-    // Layers whose keys do not learn are only counted; those with equal plans are added up together.
-    for (const bool learns : {true, false}) {
-      std::vector<LayerChoices> choices;
-      for (std::size_t i = 0; i < settings.keys.size(); ++i) {
-        if (settings.keys[i].learns != learns) continue;
-        const RouterTape& routed = *tape.layers[i].ffn->routed();
-        choices.push_back({routed.query, routed.routing, settings.keys[i], settings.first_position, &key_sums_[i]});
-      }
-      if (!choices.empty()) add_key_sums(ctx, choices, pass.counted);
+  tape.order = order_tokens(schedule.fork(), batch.tokens, parts_.embed);
+  const Tensor h = forward(ctx, pass, tape);
+  schedule.join();
+  // Few numbers in several small kernels: concurrent with the head and the backward pass.
+  Context& side = schedule.fork();
+  // Layers whose keys do not learn are only counted; those with equal plans are added up together.
+  for (const bool learns : {true, false}) {
+    std::vector<LayerChoices> choices;
+    for (std::size_t i = 0; i < settings.keys.size(); ++i) {
+      if (settings.keys[i].learns != learns) continue;
+      const RouterTape& routed = *tape.layers[i].ffn->routed();
+      choices.push_back({routed.query, routed.routing, settings.keys[i], settings.first_position, &key_sums_[i]});
     }
+    if (!choices.empty()) add_key_sums(side, choices, pass.counted);
   }
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
   head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets,
             batch.loss_scale ? LossScale(batch.loss_scale) : LossScale(settings.loss_scale), nll, &dh);
   if (ready) ready(config().layers);
-  backward(batch, pass, tape, dh, ready);
-  join_side_stream(ctx);
+  backward(schedule, batch, pass, tape, dh, ready);
+  schedule.join();
   return nll;
 }
 
@@ -311,11 +303,11 @@ void Model::serve_pass(bool training) {
 }
 
 // Evaluation keeps the intermediate results of only one layer at a time.
-Tensor Model::head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
+Tensor Model::head_input(Context& ctx, const DeviceBatch& batch, const StepSettings& settings,
+                         const ForwardObserver& observer) const {
   check_ids(batch);
-  Context& ctx = *ctx_;
   const Shape shape{batch.sequences.tokens, config().d_model};
-  const Pass pass = new_pass(settings, false, batch);
+  const Pass pass = new_pass(ctx, settings, false, batch);
   Stream kept{ctx.scratch(shape), ctx.scratch(shape)};
   Tensor previous_query;
   if (config().ground > 0) previous_query = ctx.scratch({batch.sequences.tokens, config().query_size()}, ctx.master);
@@ -326,14 +318,14 @@ Tensor Model::head_input(const DeviceBatch& batch, const StepSettings& settings,
   {
     const ArenaScope scope(*ctx.arena);
     Stream stream;
-    embed(pass, stream);
+    embed(ctx, pass, stream);
     keep(stream);
   }
   for (const Layer& layer : parts_.layers) {
     const ArenaScope scope(*ctx.arena);
     Stream stream = kept;
     LayerTape tape;
-    layer_forward(layer, pass, previous_query && layer.index > 0 ? &previous_query : nullptr, tape, stream);
+    layer_forward(ctx, layer, pass, previous_query && layer.index > 0 ? &previous_query : nullptr, tape, stream);
     keep(stream);
     if (tape.query() == nullptr) continue;
     if (previous_query) convert(ctx, *tape.query(), previous_query);
@@ -343,15 +335,16 @@ Tensor Model::head_input(const DeviceBatch& batch, const StepSettings& settings,
   return kept.input;
 }
 
-Tensor Model::evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
-  const Tensor h = head_input(batch, settings, observer);
-  Tensor nll = ctx_->scratch({batch.sequences.tokens}, ctx_->master);
-  head_loss(*ctx_, h, parts_.head_weight, parts_.head_bias, batch.targets, 1.0, nll, nullptr);
+Tensor Model::evaluate(Context& ctx, const DeviceBatch& batch, const StepSettings& settings,
+                       const ForwardObserver& observer) const {
+  const Tensor h = head_input(ctx, batch, settings, observer);
+  Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
+  head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets, 1.0, nll, nullptr);
   return nll;
 }
 
 Tensor Model::logits(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer) {
-  const Tensor h = head_input(batch, settings, observer);
+  const Tensor h = head_input(*ctx_, batch, settings, observer);
   Tensor out = ctx_->scratch({batch.sequences.tokens, config().vocab}, ctx_->master);
   linear_forward(*ctx_, h, parts_.head_weight, parts_.head_bias, out);
   return out;
@@ -386,7 +379,7 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
       failed(Code::index_out_of_range, "position {} is outside a cache of {}", positions[i], cache.capacity);
   }
   const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
-  Pass pass = new_pass(settings, false, token_ids, places);
+  Pass pass = new_pass(ctx, settings, false, token_ids, places);
   pass.cache = cache.layers;
   pass.slots = slot_ids;
   if (config().past() > 0) {
@@ -401,10 +394,10 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   }
   Stream stream;
   Tensor previous_query;
-  embed(pass, stream);
+  embed(ctx, pass, stream);
   for (const Layer& layer : parts_.layers) {
     LayerTape tape;
-    layer_forward(layer, pass, previous_query ? &previous_query : nullptr, tape, stream);
+    layer_forward(ctx, layer, pass, previous_query ? &previous_query : nullptr, tape, stream);
     if (tape.query() == nullptr) continue;
     previous_query = *tape.query();
     if (observer.layer) observer.layer(layer.index, *tape.ffn->routed());
@@ -417,12 +410,12 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
   return out;
 }
 
-void Model::clear_gradients() {
-  if (parameters_.grad) fill(*ctx_, 0, parameters_.grad);
-  fill(*ctx_, 0, auxiliary_loss_);
+void Model::clear_gradients(Context& ctx) {
+  if (parameters_.grad) fill(ctx, 0, parameters_.grad);
+  fill(ctx, 0, auxiliary_loss_);
 }
 
-void Model::clear_key_sums() { some::clear_key_sums(*ctx_, key_sums_); }
+void Model::clear_key_sums(Context& ctx) { some::clear_key_sums(ctx, key_sums_); }
 
 std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const {
   std::vector<KeyPlan> plans;
@@ -434,15 +427,15 @@ std::vector<KeyPlan> Model::plan_keys(std::int64_t step, double progress) const 
 
 bool Model::keys_due(std::int64_t step) const { return config().ffn == Ffn::some && update_due(config().keys, step); }
 
-void Model::update_key_stores(std::span<const KeyPlan> plans) {
+void Model::update_key_stores(Context& ctx, std::span<const KeyPlan> plans) {
   std::vector<LayerUpdate> updates;
   std::vector<Tensor> counts;
   for (std::size_t i = 0; i < plans.size(); ++i) {
     counts.push_back(key_sums_[i].slot_counts);
     if (plans[i].learns) updates.push_back({&parts_.layers[i].keys, &key_sums_[i], plans[i]});
   }
-  add_counts(*ctx_, counts, epoch_counts_);
-  update_keys(*ctx_, updates);
+  add_counts(ctx, counts, epoch_counts_);
+  update_keys(ctx, updates);
 }
 
 void Model::count_key_update(std::span<const KeyPlan> plans) {

@@ -13,7 +13,7 @@
 #include "model/parameters.h"
 #include "model/parts.h"
 #include "model/pass.h"
-#include "runtime/context.h"
+#include "runtime/schedule.h"
 
 namespace some {
 
@@ -39,9 +39,15 @@ class Model {
   // the device, valid until the arena is reset). `ready` is called from the last layer to the first when the gradients
   // of a layer's matrices are complete; before that with layer number `layers`, for those of the head.
   using MatricesReady = std::function<void(int layer)>;
-  Tensor train_pass(const DeviceBatch& batch, const StepSettings& settings, const MatricesReady& ready = {});
+  Tensor train_pass(Schedule& schedule, const DeviceBatch& batch, const StepSettings& settings,
+                    const MatricesReady& ready = {});
   // Forward pass only. Returns nll [T] as above.
-  Tensor evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {});
+  Tensor evaluate(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer = {}) {
+    return evaluate(*ctx_, batch, settings, observer);
+  }
+  // The same on another context, such as a Prefetcher's.
+  Tensor evaluate(Context& ctx, const DeviceBatch& batch, const StepSettings& settings,
+                  const ForwardObserver& observer = {}) const;
   // Expert parallelism: passes are collective over the ranks that share the experts (Context::expert_group). A rank
   // without tokens calls this to serve a pass of the others; without expert parallelism it does nothing. Training: adds
   // to the gradients of trained experts.
@@ -61,17 +67,17 @@ class Model {
                 const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
                 const StepSettings& settings, const ForwardObserver& observer = {});
 
-  void clear_gradients();
+  void clear_gradients(Context& ctx);
   // Chooses the dropout masks of the next training passes, those of this step of the run. Passes before the first call
   // drop nothing (learning in use).
   void set_dropout_step(std::int64_t step);
-  void clear_key_sums();
+  void clear_key_sums(Context& ctx);
   // Returns the parameters of the next key update, one plan per layer. The sums and the update depend on settings and
   // time only through these plans. step and progress (0 to 1) are those of the run.
   std::vector<KeyPlan> plan_keys(std::int64_t step, double progress) const;
   bool keys_due(std::int64_t step) const;  // true if this training step has a key update
   // Applies the key update (spec 4) to every layer whose keys learn.
-  void update_key_stores(std::span<const KeyPlan> plans);
+  void update_key_stores(Context& ctx, std::span<const KeyPlan> plans);
   void count_key_update(std::span<const KeyPlan> plans);  // host part of the update of a replayed step
   void set_key_settings(const KeySettings& settings);     // adaptation selects its own rules
   // Replaces settings that do not change weights and keys or their meaning (not SettingRole::model).
@@ -97,17 +103,20 @@ class Model {
   struct LayerTape;
   struct Tape;
   // Training, evaluation and generation share this loop: embedding, then each layer.
-  LayerNorm::Tape embed(const Pass& pass, Stream& stream) const;  // the norm is empty in post-norm
-  void layer_forward(const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
+  LayerNorm::Tape embed(Context& ctx, const Pass& pass, Stream& stream) const;  // the norm is empty in post-norm
+  void layer_forward(Context& ctx, const Layer& layer, const Pass& pass, const Tensor* previous_query, LayerTape& tape,
                      Stream& stream) const;
-  Pass new_pass(const StepSettings& settings, bool training, const Tensor& tokens, const Tensor& positions);
-  Pass new_pass(const StepSettings& settings, bool training, const DeviceBatch& batch);
-  Tensor head_input(const DeviceBatch& batch, const StepSettings& settings, const ForwardObserver& observer);
-  Tensor forward(const Pass& pass, Tape& tape) const;
+  Pass new_pass(Context& ctx, const StepSettings& settings, bool training, const Tensor& tokens,
+                const Tensor& positions) const;
+  Pass new_pass(Context& ctx, const StepSettings& settings, bool training, const DeviceBatch& batch) const;
+  Tensor head_input(Context& ctx, const DeviceBatch& batch, const StepSettings& settings,
+                    const ForwardObserver& observer) const;
+  Tensor forward(Context& ctx, const Pass& pass, Tape& tape) const;
   // Applies dropout at one of its places (ops/dropout.h), in training.
-  void drop(const Pass& pass, int place, const Tensor& x, Tensor& y) const;
-  Tensor dropped_gradient(const Pass& pass, int place, const Tensor& dy) const;
-  void backward(const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy, const MatricesReady& ready);
+  void drop(Context& ctx, const Pass& pass, int place, const Tensor& x, Tensor& y) const;
+  Tensor dropped_gradient(Context& ctx, const Pass& pass, int place, const Tensor& dy) const;
+  void backward(Schedule& schedule, const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy,
+                const MatricesReady& ready) const;
   // Returns the norm that follows the feed-forward block of a layer: its own norm2 (post-norm), or the next layer's
   // norm1 or the final norm (pre-norm).
   const LayerNorm& norm_after(int layer) const;

@@ -1,11 +1,13 @@
 // Deferred weight gradients of dense layers. Each is a GEMM that sums over all tokens and has so few elements that it
-// cannot fill a GPU by itself. While a DeferGradients exists, such GEMMs may be deferred, so that those of one block of
-// the model share a launch, together with the gradients of their biases. Such gradients are complete only after its
-// finish() (those of biases also need that of kernels/reduce/deferred_sums.h). Until then, the arguments of
-// linear_backward, dy and x, must neither move nor change.
+// cannot fill a GPU by itself. While a DeferGradients exists, operations on the deferring contexts of its schedule may
+// leave such GEMMs for later, so that those of one block of the model share a launch, together with the gradients of
+// their biases. Such gradients are complete only after its finish() (those of biases also need that of
+// kernels/reduce/deferred_sums.h). Until then, the arguments of linear_backward, dy and x, must neither move nor
+// change.
 #pragma once
 
 #include "runtime/op.h"
+#include "runtime/schedule.h"
 
 namespace some {
 
@@ -17,7 +19,7 @@ SOME_OP(void, discard_gradients, (Context & ctx),
 // Defers gradients during its lifetime. If something fails before finish(), deferred gradients are discarded.
 class DeferGradients {
  public:
-  explicit DeferGradients(Context& ctx) : ctx_(ctx) { defer_gradients(ctx_); }
+  explicit DeferGradients(const Schedule& schedule) : ctx_(schedule.deferring()) { defer_gradients(ctx_); }
   ~DeferGradients() { discard_gradients(ctx_); }
   DeferGradients(const DeferGradients&) = delete;
   DeferGradients& operator=(const DeferGradients&) = delete;

@@ -51,6 +51,7 @@ struct ExpertGrads {  // master precision, added to; only if the matrices themse
 };
 
 struct RouterBackward;  // ops/router_backward.h
+class Schedule;         // runtime/schedule.h
 
 struct ExpertsBackward {
   const Tensor &dy, &x;
@@ -63,8 +64,9 @@ struct ExpertsBackward {
   Tensor& dgates;                // [T, k] master, overwritten
   ExpertGrads* grads = nullptr;  // null: not needed
   // If the router's gradients follow from dgates, a GPU computes them here, concurrently with the rest. Otherwise the
-  // caller has to compute them. Null: no router.
+  // caller has to compute them. Null: no router, or no schedule to compute them concurrently.
   RouterBackward* router = nullptr;
+  Schedule* schedule = nullptr;
 };
 // Computes the gradients. Those of low-rank corrections are added to the gradients of their parameters.
 SOME_OP(void, experts_backward, (Context & ctx, const ExpertsBackward& in), (ctx, in))

@@ -44,12 +44,13 @@ SOME_OP(void, hadamard_experts_backward, (Context & ctx, const HadamardExpertsBa
 SOME_OP(bool, hadamard_keeps_modulation, (Context & ctx), (ctx))
 SOME_OP(void, hadamard_modulate_forward, (Context & ctx, const Modulation& in, Tensor& v, Tensor& h), (ctx, in, v, h))
 
+// schedule: for work that may run concurrently; null: none does.
 // dh [T, f] compute may be overwritten. v: from the forward pass, or empty. dhidden [T, f] compute and dgates [T, k]
 // master are overwritten; in.gains.grad ([E, f] master, may be empty) and dstates ([T, d] compute) are ADDED to. rows
 // must come from conv_rows.
 SOME_OP(void, hadamard_modulate_backward,
         (Context & ctx, Tensor& dh, const Modulation& in, const Tensor& v, Tensor& dhidden, Tensor& dstates,
-         Tensor& dgates),
-        (ctx, dh, in, v, dhidden, dstates, dgates))
+         Tensor& dgates, Schedule* schedule = nullptr),
+        (ctx, dh, in, v, dhidden, dstates, dgates, schedule))
 
 }  // namespace some

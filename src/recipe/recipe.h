@@ -15,7 +15,7 @@
 
 namespace some {
 
-enum class Schedule { cosine, constant };
+enum class RateSchedule { cosine, constant };
 enum class EvalAverage { tokens, batches };  // batches: the mean of batch means, as published
 
 struct TrainConfig {  // [train]
@@ -25,7 +25,7 @@ struct TrainConfig {  // [train]
   int accumulate = 1;
   double lr = 6e-4;
   std::int64_t warmup_steps = 0;
-  Schedule schedule = Schedule::cosine;
+  RateSchedule schedule = RateSchedule::cosine;
   double weight_decay = 0.1;
   double beta1 = 0.9, beta2 = 0.95;
   double eps = 1e-8;

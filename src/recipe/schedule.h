@@ -14,7 +14,7 @@ namespace some {
 inline double learning_rate(const TrainConfig& train, std::int64_t step, std::int64_t total) {
   if (step < train.warmup_steps)
     return train.lr * static_cast<double>(step + 1) / static_cast<double>(train.warmup_steps);
-  if (train.schedule == Schedule::constant) return train.lr;
+  if (train.schedule == RateSchedule::constant) return train.lr;
   const double progress = static_cast<double>(step - train.warmup_steps) /
                           static_cast<double>(std::max<std::int64_t>(1, total - train.warmup_steps));
   return train.lr * 0.5 * (1.0 + std::cos(std::numbers::pi * progress));

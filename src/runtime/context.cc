@@ -14,68 +14,91 @@ constexpr std::size_t max_block_growth = std::size_t{256} << 20;
 
 }  // namespace
 
-Arena::~Arena() {
-  for (const Block& block : blocks_) device_release(device_, block.data, block.size);
+Arena::Arena(Device device) : pool_(std::make_shared<Pool>(std::move(device))) {}
+
+Arena::Pool::~Pool() {
+  for (const Block& block : blocks) device_release(device, block.data, block.size);
 }
 
-Tensor Arena::allocate(Shape shape, DType type) {
+Tensor Arena::Pool::allocate(Shape shape, DType type) {
   const std::size_t bytes = static_cast<std::size_t>(shape.elements()) * size_of(type);
   const std::size_t needed = std::max<std::size_t>(1, (bytes + alignment - 1) / alignment) * alignment;
   // Blocks after the current one are empty: their contents have been released.
-  std::size_t index = current_;
-  while (index < blocks_.size() && blocks_[index].size - blocks_[index].used < needed) ++index;
-  if (index == blocks_.size()) {
+  std::size_t index = current;
+  while (index < blocks.size() && blocks[index].size - blocks[index].used < needed) ++index;
+  if (index == blocks.size()) {
     std::size_t total = 0;
-    for (const Block& block : blocks_) total += block.size;
+    for (const Block& block : blocks) total += block.size;
     // The first block has the size of the peak usage. Each later block doubles the total, up to a limit, beyond which
     // doubling would waste GPU memory.
-    const std::size_t size =
-        std::max({needed, total == 0 ? peak_ : std::min(total, max_block_growth), min_block_bytes});
-    blocks_.push_back({static_cast<char*>(device_allocate(device_, size)), size, 0});
-    ++generation_;
+    const std::size_t size = std::max({needed, total == 0 ? peak : std::min(total, max_block_growth), min_block_bytes});
+    blocks.push_back({static_cast<char*>(device_allocate(device, size)), size, 0});
+    ++generation;
   }
-  current_ = index;
-  Block& block = blocks_[index];
+  current = index;
+  Block& block = blocks[index];
   char* data = block.data + block.used;
   block.used += needed;
-  in_use_ += needed;
-  peak_ = std::max(peak_, in_use_);
-  return Tensor::wrap(data, std::move(shape), type, device_, nullptr);
+  in_use += needed;
+  peak = std::max(peak, in_use);
+  return Tensor::wrap(data, std::move(shape), type, device, nullptr);
 }
 
-void Arena::reset() {
-  if (blocks_.size() > 1) {
+void Arena::Pool::reset() {
+  if (blocks.size() > 1) {
     // The next allocation creates one block of the peak size; until then the memory is free for others.
-    for (const Block& block : blocks_) device_release(device_, block.data, block.size);
-    blocks_.clear();
-    ++generation_;
-  } else if (!blocks_.empty()) {
-    blocks_[0].used = 0;
+    for (const Block& block : blocks) device_release(device, block.data, block.size);
+    blocks.clear();
+    ++generation;
+  } else if (!blocks.empty()) {
+    blocks[0].used = 0;
   }
-  current_ = 0;
-  in_use_ = 0;
+  current = 0;
+  in_use = 0;
 }
 
 ArenaScope::ArenaScope(Arena& arena)
     : arena_(arena),
-      block_(arena.current_),
-      used_(arena.blocks_.empty() ? 0 : arena.blocks_[arena.current_].used),
-      in_use_(arena.in_use_) {}
+      block_(arena.pool_->current),
+      used_(arena.pool_->blocks.empty() ? 0 : arena.pool_->blocks[arena.pool_->current].used),
+      in_use_(arena.pool_->in_use) {}
 
 ArenaScope::~ArenaScope() {
-  if (arena_.keeps_) return;
+  if (arena_.scopes_ == Arena::Scopes::keep) return;
+  Arena::Pool& pool = *arena_.pool_;
   if (in_use_ == 0) {
-    arena_.reset();
+    pool.reset();
     return;
   }
-  for (std::size_t index = block_ + 1; index < arena_.blocks_.size(); ++index) arena_.blocks_[index].used = 0;
-  if (block_ < arena_.blocks_.size()) arena_.blocks_[block_].used = used_;
-  arena_.current_ = block_;
-  arena_.in_use_ = in_use_;
+  for (std::size_t index = block_ + 1; index < pool.blocks.size(); ++index) pool.blocks[index].used = 0;
+  if (block_ < pool.blocks.size()) pool.blocks[block_].used = used_;
+  pool.current = block_;
+  pool.in_use = in_use_;
 }
 
 Context::Context() = default;
 Context::~Context() = default;
+
+std::unique_ptr<Context> Context::on(CudaState& stream, std::unique_ptr<Arena> memory) const {
+  auto other = std::make_unique<Context>();
+  static_cast<Host&>(*other) = *this;
+  other->device = device;
+  other->cuda = &stream;
+  other->compute = compute;
+  other->master = master;
+  other->expert_group = expert_group;
+  other->arena = std::move(memory);
+  other->staging = staging;
+  return other;
+}
+
+void Context::copy(const Tensor& from, Tensor& to) const {
+  if (device.is_cpu() || from.device() != device || to.device() != device) return to.copy_from(from);
+  if (from.shape() != to.shape() || from.dtype() != to.dtype())
+    failed(Code::shape_mismatch, "cannot copy a tensor {} {} into one {} {}", some::name_of(from.dtype()),
+           from.shape().text(), some::name_of(to.dtype()), to.shape().text());
+  cuda::copy(cuda, to.raw(), cuda, from.raw(), from.bytes());
+}
 
 const char* name_of(Precision precision) {
   return precision == Precision::fp32 ? "fp32" : precision == Precision::bf16 ? "bf16" : "f64";
@@ -111,7 +134,7 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
     context->cuda = &context->device.cuda();
   }
   context->arena = std::make_unique<Arena>(context->device);
-  context->staging = std::make_unique<Staging>();
+  context->staging = std::make_shared<Staging>();
   return context;
 }
 

@@ -1,55 +1,40 @@
 #include "runtime/prefetcher.h"
 
-#include <utility>
-
 #include "core/error.h"
-#include "runtime/side_stream.h"
 #include "tensor/device.h"
 
 namespace some {
 
-Prefetcher::Prefetcher(Context& ctx) : ctx_(ctx), other_(std::make_unique<Arena>(ctx.device)) {}
+Prefetcher::Prefetcher(Context& ctx) {
+  steps_[0].use = &ctx;
+  steps_[1].owned = ctx.on(*ctx.cuda, std::make_unique<Arena>(ctx.device));
+  steps_[1].use = steps_[1].owned.get();
+  for (Step& step : steps_)
+    step.make = ctx.on(cuda::side_of(*ctx.cuda), std::make_unique<Arena>(*step.use->arena, Arena::Scopes::release));
+}
 
-// Joins first: prefetched work may still use the arena that the context continues with.
+// Prefetched work may still use memory that the caller's context continues with.
 Prefetcher::~Prefetcher() {
   try {
-    join_side_stream(ctx_);
+    if (apart_) join();
   } catch (const Error&) {
     // The GPU is lost; the first error is the one to report.
   }
-  if (exchanged_) exchange();
 }
 
-void Prefetcher::exchange() {
-  std::swap(ctx_.arena, other_);
-  exchanged_ = !exchanged_;
-}
+void Prefetcher::fork() { cuda::wait_for(*current().cuda, cuda::side_of(*current().cuda)); }
 
-void Prefetcher::part() { cuda::fork_side_stream(*ctx_.cuda); }
-
-void Prefetcher::put(const std::function<void()>& work) {
-  // Restores the stream and the arena at scope exit, also after an exception.
-  struct There {
-    Prefetcher& ahead;
-    explicit There(Prefetcher& one) : ahead(one) {
-      ahead.exchange();
-      cuda::enter_side_stream(*ahead.ctx_.cuda);
-    }
-    ~There() {
-      cuda::end_side_stream(*ahead.ctx_.cuda);
-      ahead.exchange();
-    }
-    There(const There&) = delete;
-    There& operator=(const There&) = delete;
-  };
-  const There there(*this);
-  ctx_.arena->reset();
-  work();
+Context& Prefetcher::ahead() {
+  apart_ = true;
+  Context& context = *steps_[1 - at_].make;
+  context.arena->reset();
+  return context;
 }
 
 void Prefetcher::join() {
-  join_side_stream(ctx_);
-  exchange();
+  if (apart_) cuda::wait_for(cuda::side_of(*current().cuda), *current().cuda);
+  apart_ = false;
+  at_ = 1 - at_;
 }
 
 }  // namespace some

@@ -48,8 +48,8 @@ std::vector<Tensor> Staging::upload(Context& ctx, const std::vector<const std::v
     out.push_back(all.view(starts[i], {static_cast<std::int64_t>(parts[i]->size())}));
   }
   if (slot != nullptr) {
-    cuda::upload_async(ctx.device, slot->pinned, all.raw(), all.bytes());
-    slot->copied->record();
+    cuda::upload_async(*ctx.cuda, slot->pinned, all.raw(), all.bytes());
+    slot->copied->record(*ctx.cuda);
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // Asynchronous upload of small arrays from the host to the device: they are written to pinned memory and copied on the
-// device's stream. The pinned memory is reused only after that copy has completed.
+// context's stream. The pinned memory is reused only after that copy has completed.
 #pragma once
 
 #include <array>

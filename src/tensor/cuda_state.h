@@ -42,27 +42,25 @@ struct MatmulKey {
   auto operator<=>(const MatmulKey&) const = default;
 };
 
-// A GPU as used by one context. Tensors keep it alive (tensor/device.h), so it is destroyed after the last of them.
+// A stream of a GPU with what its work needs. Tensors keep it alive (tensor/device.h), so it is destroyed after the
+// last of them. `side` is the second stream of the same device.
 struct CudaState {
   int index = 0;  // GPU number
   cudaStream_t stream = nullptr;
-  cudaStream_t second = nullptr;  // side stream (runtime/side_stream.h); swapped with `stream` while work is put on it
-  cudaEvent_t turn = nullptr;     // recorded when one stream starts to wait for the other
-  bool streams_swapped = false;   // true while `stream` and `second` are swapped
-  bool apart = false;             // the side stream has work that the main stream has not waited for
-  cublasLtHandle_t blas = nullptr;
-  void* workspace = nullptr;
-  void* side_workspace = nullptr;  // GEMMs running concurrently on both streams must not share a workspace
+  std::unique_ptr<CudaState> side;  // null in that state itself
+  cudaEvent_t turn = nullptr;       // recorded when one stream starts to wait for the other; both streams have the same
+  cublasLtHandle_t blas = nullptr;  // also the same
+  void* workspace = nullptr;        // GEMMs running concurrently on both streams must not share it
   std::size_t workspace_bytes = std::size_t{32} << 20;
   int multiprocessors = 0;
   int max_shared = 0;  // maximum bytes of shared memory per block
   // Compute capability. Reported as 8.0 on a Hopper GPU if the program was built without Hopper instructions.
   int major = 0, minor = 0;
   std::map<MatmulKey, cublasLtMatmulAlgo_t> algorithms;
-  // Owned by kernels/reduce/column_sums.cu, which is the only file that knows its type.
-  std::shared_ptr<void> deferred_sums;
-  std::shared_ptr<void> deferred_gradients;               // the same for ops/cuda/deferred_gradients.cu
   std::atomic<std::size_t> bytes_held{0}, bytes_peak{0};  // of GPU memory
+  // Partial sums that a schedule defers, one schedule at a time; allocated when first needed.
+  void* sums_workspace = nullptr;
+  std::size_t sums_workspace_bytes = 0;
 
   CudaState() = default;
   CudaState(const CudaState&) = delete;

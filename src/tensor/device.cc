@@ -107,11 +107,13 @@ std::size_t memory_peak(const Device&) { fail_unavailable(); }
 CudaDeviceGuard::CudaDeviceGuard(const CudaState&) { fail_unavailable(); }
 CudaDeviceGuard::~CudaDeviceGuard() = default;
 void upload_async(const Device&, const void*, void*, std::size_t) { fail_unavailable(); }
+void upload_async(const CudaState&, const void*, void*, std::size_t) { fail_unavailable(); }
 void* allocate_pinned(const Device&, std::size_t) { fail_unavailable(); }
 void release_pinned(void*) { fail_unavailable(); }
 Event::Event(const Device&) { fail_unavailable(); }
 Event::~Event() = default;
 void Event::record() { fail_unavailable(); }
+void Event::record(const CudaState&) { fail_unavailable(); }
 bool Event::passed() const { fail_unavailable(); }
 void Event::wait() const { fail_unavailable(); }
 double Event::milliseconds_since(const Event&) const { fail_unavailable(); }
@@ -121,11 +123,9 @@ void zero(CudaState&, void*, std::size_t) { fail_unavailable(); }
 void copy(CudaState*, void*, CudaState*, const void*, std::size_t) { fail_unavailable(); }
 void synchronize(CudaState&) { fail_unavailable(); }
 int index_of(const CudaState&) { fail_unavailable(); }
-void fork_side_stream(CudaState&) { fail_unavailable(); }
-void enter_side_stream(CudaState&) { fail_unavailable(); }
-void begin_side_stream(CudaState&) { fail_unavailable(); }
-void end_side_stream(CudaState&) { fail_unavailable(); }
-void join_side_stream(CudaState&) { fail_unavailable(); }
+CudaState& side_of(CudaState&) { fail_unavailable(); }
+void wait_for(CudaState&, CudaState&) { fail_unavailable(); }
+bool capturing(const CudaState&) { fail_unavailable(); }
 Graph::~Graph() = default;
 Graph::Graph(Graph&&) noexcept = default;
 Graph& Graph::operator=(Graph&&) noexcept = default;

@@ -82,6 +82,7 @@ class CudaDeviceGuard {
 
 // Copies asynchronously: the pinned memory must not change until an Event recorded afterwards has passed.
 void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes);
+void upload_async(const CudaState& stream, const void* pinned, void* target, std::size_t bytes);
 void* allocate_pinned(const Device& device, std::size_t bytes);
 void release_pinned(void* data);
 
@@ -95,6 +96,7 @@ class Event {
   Event& operator=(const Event&) = delete;
   const Device& device() const { return device_; }
   void record();
+  void record(const CudaState& stream);  // on another stream of the device
   bool passed() const;
   void wait() const;
   double milliseconds_since(const Event& earlier) const;  // waits for this event
@@ -114,14 +116,10 @@ void zero(CudaState& state, void* data, std::size_t bytes);
 void copy(CudaState* to, void* target, CudaState* from, const void* source, std::size_t bytes);  // null: the host
 void synchronize(CudaState& state);
 int index_of(const CudaState& state);
-// Primitives of runtime/side_stream.h and runtime/prefetcher.h. fork makes the side stream wait for all work that is on
-// the main stream now; enter swaps the two streams, so that new work goes to the side stream; begin does both. end
-// swaps them back, and join makes the main stream wait for the side stream.
-void fork_side_stream(CudaState& state);
-void enter_side_stream(CudaState& state);
-void begin_side_stream(CudaState& state);
-void end_side_stream(CudaState& state);
-void join_side_stream(CudaState& state);
+// Streams, for runtime/schedule.h and runtime/prefetcher.h.
+CudaState& side_of(CudaState& state);                // the second stream of the same device
+void wait_for(CudaState& first, CudaState& second);  // later work on `second` waits for the work now on `first`
+bool capturing(const CudaState& state);              // a CUDA graph is being recorded on the stream
 
 }  // namespace cuda
 }  // namespace some

@@ -147,11 +147,13 @@ std::shared_ptr<CudaState> open(int index) {
   int least = 0, greatest = 0;
   SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&state->stream, cudaStreamNonBlocking, greatest));
-  SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&state->second, cudaStreamNonBlocking, least));
+  state->side = std::make_unique<CudaState>();
+  CudaState& side = *state->side;
+  SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&side.stream, cudaStreamNonBlocking, least));
   SOME_CUDA_CHECK(cudaEventCreateWithFlags(&state->turn, cudaEventDisableTiming));
   SOME_CUBLAS_CHECK(cublasLtCreate(&state->blas));
   state->workspace = allocate(*state, state->workspace_bytes);
-  state->side_workspace = allocate(*state, state->workspace_bytes);
+  side.workspace = allocate(*state, state->workspace_bytes);
   state->multiprocessors = properties.multiProcessorCount;
   state->max_shared = static_cast<int>(properties.sharedMemPerBlockOptin);
   state->major = properties.major;
@@ -160,6 +162,13 @@ std::shared_ptr<CudaState> open(int index) {
     state->major = 8;
     state->minor = 0;
   }
+  side.index = index;
+  side.turn = state->turn;
+  side.blas = state->blas;
+  side.multiprocessors = state->multiprocessors;
+  side.max_shared = state->max_shared;
+  side.major = state->major;
+  side.minor = state->minor;
   return state;
 }
 
@@ -180,40 +189,18 @@ std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak;
 
 int index_of(const CudaState& state) { return state.index; }
 
-namespace {
-// Makes later work on `second` wait for the work that is on `first` now.
-void wait_for(const CudaState& state, cudaStream_t first, cudaStream_t second) {
-  const CudaDeviceGuard on(state);
-  SOME_CUDA_CHECK(cudaEventRecord(state.turn, first));
-  SOME_CUDA_CHECK(cudaStreamWaitEvent(second, state.turn, 0));
-}
-void swap_streams(CudaState& state) {
-  std::swap(state.stream, state.second);
-  std::swap(state.workspace, state.side_workspace);
-  state.streams_swapped = !state.streams_swapped;
-}
-}  // namespace
+CudaState& side_of(CudaState& state) { return *state.side; }
 
-void fork_side_stream(CudaState& state) { wait_for(state, state.stream, state.second); }
-
-void enter_side_stream(CudaState& state) { swap_streams(state); }
-
-// While a CUDA graph is captured (tensor/graph.h), the two streams become branches of the graph.
-void begin_side_stream(CudaState& state) {
-  fork_side_stream(state);
-  enter_side_stream(state);
+void wait_for(CudaState& first, CudaState& second) {
+  const CudaDeviceGuard on(first);
+  SOME_CUDA_CHECK(cudaEventRecord(first.turn, first.stream));
+  SOME_CUDA_CHECK(cudaStreamWaitEvent(second.stream, first.turn, 0));
 }
 
-void end_side_stream(CudaState& state) {
-  if (!state.streams_swapped) return;
-  swap_streams(state);
-  state.apart = true;
-}
-
-void join_side_stream(CudaState& state) {
-  if (!state.apart) return;
-  state.apart = false;
-  wait_for(state, state.second, state.stream);
+bool capturing(const CudaState& state) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  SOME_CUDA_CHECK(cudaStreamIsCapturing(state.stream, &status));
+  return status != cudaStreamCaptureStatusNone;
 }
 
 CudaDeviceGuard::CudaDeviceGuard(const CudaState& state) {
@@ -279,8 +266,12 @@ void copy(CudaState* to, void* target, CudaState* from, const void* source, std:
 void synchronize(CudaState& state) { SOME_CUDA_CHECK(cudaStreamSynchronize(state.stream)); }
 
 void upload_async(const Device& device, const void* pinned, void* target, std::size_t bytes) {
-  const CudaDeviceGuard on(device.cuda());
-  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, device.cuda().stream));
+  upload_async(device.cuda(), pinned, target, bytes);
+}
+
+void upload_async(const CudaState& stream, const void* pinned, void* target, std::size_t bytes) {
+  const CudaDeviceGuard on(stream);
+  if (bytes > 0) SOME_CUDA_CHECK(cudaMemcpyAsync(target, pinned, bytes, cudaMemcpyHostToDevice, stream.stream));
 }
 
 void* allocate_pinned(const Device& device, std::size_t bytes) {
@@ -325,9 +316,11 @@ Event::Event(const Device& device) : device_(device) {
 
 Event::~Event() { cudaEventDestroy(static_cast<cudaEvent_t>(event_)); }
 
-void Event::record() {
-  const CudaDeviceGuard on(device_.cuda());
-  SOME_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), device_.cuda().stream));
+void Event::record() { record(device_.cuda()); }
+
+void Event::record(const CudaState& stream) {
+  const CudaDeviceGuard on(stream);
+  SOME_CUDA_CHECK(cudaEventRecord(static_cast<cudaEvent_t>(event_), stream.stream));
 }
 
 void Event::wait() const { SOME_CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(event_))); }
@@ -349,16 +342,18 @@ double Event::milliseconds_since(const Event& earlier) const {
 
 }  // namespace cuda
 
+// The main state waits for both streams and destroys what they share.
 CudaState::~CudaState() {
-  if (stream != nullptr) cudaStreamSynchronize(stream);
-  if (second != nullptr) cudaStreamSynchronize(second);
-  deferred_sums.reset();
-  if (blas != nullptr) cublasLtDestroy(blas);
-  for (void* const one : {workspace, side_workspace}) cuda::release(*this, one, workspace_bytes);
-  if (turn != nullptr && cudaEventDestroy(turn) != cudaSuccess) cudaGetLastError();
-  for (const cudaStream_t one : {second, stream}) {
-    if (one != nullptr && cudaStreamDestroy(one) != cudaSuccess) cudaGetLastError();
+  if (side != nullptr && stream != nullptr) cudaStreamSynchronize(stream);
+  if (side != nullptr) {
+    if (side->stream != nullptr) cudaStreamSynchronize(side->stream);
+    cuda::release(*this, sums_workspace, sums_workspace_bytes);
+    if (blas != nullptr) cublasLtDestroy(blas);
+    for (void* const one : {workspace, side->workspace}) cuda::release(*this, one, workspace_bytes);
+    if (turn != nullptr && cudaEventDestroy(turn) != cudaSuccess) cudaGetLastError();
+    side.reset();
   }
+  if (stream != nullptr && cudaStreamDestroy(stream) != cudaSuccess) cudaGetLastError();
 }
 
 }  // namespace some

@@ -116,7 +116,7 @@ std::vector<std::string> explain_extension(const TrainingStage& last, const Trai
                             last.title.empty() ? "the run" : "the stage " + last.title, last.steps, then));
   if (step <= 0) return out;
   std::string rate;
-  if (recipe.train.schedule == Schedule::constant) {
+  if (recipe.train.schedule == RateSchedule::constant) {
     rate = fmt::format("the learning rate stays {:.2g}", learning_rate(recipe.train, step, last.steps));
   } else {
     const double was = learning_rate(recipe.train, step - 1, then), is = learning_rate(recipe.train, step, last.steps);

@@ -9,7 +9,6 @@
 
 #include "model/ffn/expert_bank.h"
 #include "ops/elementwise.h"
-#include "runtime/side_stream.h"
 
 namespace some {
 namespace {
@@ -46,6 +45,7 @@ TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads)
 
 TrainStep::TrainStep(Model& model, const TrainConfig& train, bool count_pads, const Options& options)
     : model_(model),
+      schedule_(model.context()),
       train_(train),
       count_pads_(count_pads),
       graphs_(options.graphs && model.context().device.is_cuda()) {
@@ -110,7 +110,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   now.lr = plan.lr;
   now.step = plan.moments_before + plan.step + 1;
   const std::array<double, 3> rates = adam_rates(now);
-  join_side_stream(ctx);  // waits only if the previous step was aborted
+  schedule_.join();  // waits only if the previous step was aborted
   fill_each(ctx, std::array{rates[0], rates[1], rates[2], pass.loss_scale}, numbers_);
   model_.set_dropout_step(plan.step);
   if (batches.size() == 1 && group().alone()) {
@@ -139,11 +139,11 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
   const std::int64_t counted = experts_learn(model_.config()) ? passes : own.count();
   StepSums added = sums(pass);
   tree_.restart(added);
-  if (own.count() == 0) begin(pass);
+  if (own.count() == 0) begin(ctx, pass);
   for (std::int64_t i = 0; i < own.end; ++i) {
     const Batch& batch = batches[static_cast<std::size_t>(i)];
     if (i >= own.begin) {
-      begin(pass);
+      begin(ctx, pass);
       ctx.arena->reset();
       const bool last = i + 1 - own.begin == counted;
       if (last && overlaps_all_reduce()) {
@@ -156,7 +156,7 @@ const Tensor& TrainStep::run(std::span<const Batch> batches, const StepPlan& pla
     pass.first_position += batch.size();
   }
   for (std::int64_t i = own.count(); i < passes; ++i) {
-    if (i < counted) begin(pass);
+    if (i < counted) begin(ctx, pass);
     ctx.arena->reset();
     model_.serve_pass(true);
     if (i < counted) tree_.add(ctx, added, i + 1 < counted);
@@ -222,31 +222,23 @@ StepSums TrainStep::sums(const StepSettings& pass) {
 }
 
 void TrainStep::compute(const DeviceBatch& batch, const StepSettings& pass) {
-  Context& ctx = model_.context();
-  {  // train_pass waits for it before the first gradient
-    const SideStream beside(ctx);
-    begin(pass);
-  }
-  const Tensor nll = model_.train_pass(batch, pass);
-  {
-    const SideStream beside(ctx);
-    add_loss(nll);
-  }
+  begin(schedule_.fork(), pass);  // train_pass waits for it before the first gradient
+  const Tensor nll = model_.train_pass(schedule_, batch, pass);
+  add_loss(schedule_.fork(), nll);
   finish(pass);
 }
 
-void TrainStep::begin(const StepSettings& pass) {
-  model_.clear_gradients();
-  if (!pass.keys.empty()) model_.clear_key_sums();
-  fill(model_.context(), 0, outcome_);
+void TrainStep::begin(Context& ctx, const StepSettings& pass) {
+  model_.clear_gradients(ctx);
+  if (!pass.keys.empty()) model_.clear_key_sums(ctx);
+  fill(ctx, 0, outcome_);
 }
 
 void TrainStep::add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready) {
-  add_loss(model_.train_pass(batch, pass, ready));
+  add_loss(schedule_.main(), model_.train_pass(schedule_, batch, pass, ready));
 }
 
-void TrainStep::add_loss(const Tensor& nll) {
-  Context& ctx = model_.context();
+void TrainStep::add_loss(Context& ctx, const Tensor& nll) {
   Tensor sum = ctx.scratch({1}, ctx.master), loss = outcome_.view(0, {1});
   sum_all(ctx, nll, sum);
   multiply_add(ctx, sum, numbers_.view(3, {1}), loss);
@@ -256,13 +248,10 @@ void TrainStep::finish(const StepSettings& pass) {
   Context& ctx = model_.context();
   ParameterStore& p = model_.parameters();
   Tensor norm = outcome_.view(1, {1});
-  if (!pass.keys.empty()) {
-    const SideStream beside(ctx);
-    model_.update_key_stores(pass.keys);
-  }
+  if (!pass.keys.empty()) model_.update_key_stores(schedule_.fork(), pass.keys);
   gradient_norm(ctx, p.grad, norm);
   adamw_step(ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam_);
-  join_side_stream(ctx);
+  schedule_.join();
 }
 
 void TrainStep::run_or_replay(const DeviceBatch& batch, Kind kind) {

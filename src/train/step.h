@@ -43,11 +43,11 @@ inline StepPlan plan_step(const TrainConfig& train, const ModelConfig& model, st
 // On a GPU, a step of one micro-batch is recorded as a CUDA graph and then launched as a whole. Its shape recurs: rows
 // are padded to their full length, or unpadded ones are extended to one of a few length classes by rows that predict
 // nothing. Data that changes from step to step is in memory: the batch, always at the same address, the optimizer's
-// rates, the factor on the loss and the key of the dropout masks. Everything else is passed by value in a StepSettings; the functions that compute
-// see neither the plan nor the settings. A graph is replayed only for an equal pass. A new pass is computed launch by
-// launch, which also allocates the memory it needs, and is recorded if it occurs again. No changing number can
-// therefore be forgotten: a step with random positions, or with annealed or otherwise changing rules, never equals an
-// earlier one. Results are bit-identical, since the same kernels read the same numbers.
+// rates, the factor on the loss and the key of the dropout masks. Everything else is passed by value in a StepSettings;
+// the functions that compute see neither the plan nor the settings. A graph is replayed only for an equal pass. A new
+// pass is computed launch by launch, which also allocates the memory it needs, and is recorded if it occurs again. No
+// changing number can therefore be forgotten: a step with random positions, or with annealed or otherwise changing
+// rules, never equals an earlier one. Results are bit-identical, since the same kernels read the same numbers.
 class TrainStep {
  public:
   // Returns the bytes from which an early all-reduce is worthwhile: their transfer takes about as long as the latency
@@ -92,9 +92,9 @@ class TrainStep {
   const Group& group() const { return model_.context().group; }
   std::int64_t passes_of_group(std::int64_t of) const;  // maximum over the ranks that share experts with this one
   StepSums sums(const StepSettings& pass);              // the tensors that the model adds to
-  void begin(const StepSettings& pass);
+  void begin(Context& ctx, const StepSettings& pass);
   void add_batch(const DeviceBatch& batch, const StepSettings& pass, const Model::MatricesReady& ready = {});
-  void add_loss(const Tensor& nll);
+  void add_loss(Context& ctx, const Tensor& nll);
   void plan_early(const Options& options);
   // Not if ranks share the experts: their all-to-all during the passes would mix with the all-reduce.
   bool overlaps_all_reduce() const {
@@ -108,6 +108,7 @@ class TrainStep {
   void compute(const DeviceBatch& batch, const StepSettings& pass);
 
   Model& model_;
+  Schedule schedule_;
   const TrainConfig train_;
   const bool count_pads_, graphs_;
   Tensor numbers_;  // of a step: the optimizer's three rates, and the factor on the loss

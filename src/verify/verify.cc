@@ -148,7 +148,7 @@ class Case {
 TrainConfig Case::train_config() const {
   TrainConfig train;
   train.lr = get("lr", train.lr);
-  train.schedule = get<std::string>("schedule", "cosine") == "cosine" ? Schedule::cosine : Schedule::constant;
+  train.schedule = get<std::string>("schedule", "cosine") == "cosine" ? RateSchedule::cosine : RateSchedule::constant;
   const auto betas = get("adam_betas", std::vector<double>{train.beta1, train.beta2});
   if (betas.size() != 2) fixture_.config().wrong("adam_betas", "2 numbers");
   train.beta1 = betas[0];
@@ -225,7 +225,7 @@ void Case::layer() {
     names.push_back(one.name);
   }
   model.parameters().refresh_compute(ctx);
-  model.clear_gradients();
+  model.clear_gradients(ctx);
   Pass pass;
   pass.training = true;
   pass.settings.top_k = config.top_k;
@@ -248,7 +248,8 @@ void Case::layer() {
     compare_indices("indices", routed.routing.indices, nullptr);
     compare("gates", routed.routing.gates, tolerances_.values);
     compare("y", tape->output, tolerances_.values);
-    layer.ffn->backward(ctx, pass, *tape, {x, dy, dx});
+    Schedule schedule(ctx);
+    layer.ffn->backward(schedule, pass, *tape, {x, dy, dx});
   } else {
     model.serve_pass(true);
   }

@@ -42,13 +42,14 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
   }
   for (int step = 0; step < 4; ++step) {
     ctx->arena->reset();
-    model.clear_gradients();
-    model.clear_key_sums();
+    Schedule schedule(model.context());
+    model.clear_gradients(model.context());
+    model.clear_key_sums(model.context());
     StepSettings pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
     pass.keys = model.plan_keys(step, 0);
     model.set_dropout_step(step);
-    const std::vector<double> nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
+    const std::vector<double> nll = read_vector(model.train_pass(schedule, upload(*ctx, batch), pass));
     double loss = 0;
     for (const double one : nll) loss += one * pass.loss_scale;
     out.losses.push_back(loss);
@@ -61,7 +62,7 @@ Outcome train(const std::string& device, const std::string& precision, const Mod
     adam.lr = 3e-3;
     adam.step = step + 1;
     adamw_step(*ctx, p.value, p.compute, p.grad, p.first, p.second, norm, adam);
-    model.update_key_stores(pass.keys);
+    model.update_key_stores(model.context(), pass.keys);
     if (step > 0 || config.ffn != Ffn::some) continue;
     for (Layer& layer : model.layers())
       out.keys.emplace_back(fmt::format("keys {}", layer.index), read_vector(layer.keys.keys));
@@ -177,16 +178,17 @@ TEST(ModelIds, OutsideOfTheVocabularyAreRefused) {
     if (device == "cuda" && !some::cuda::available()) continue;
     std::shared_ptr<Context> ctx = make_context(device, "fp32");
     Model model(ctx, config, true);
+    Schedule schedule(*ctx);
     for (const std::int32_t id : {-1, config.vocab, 1 << 30}) {
       const Batch wrong_token = rows_batch({{3, id, 4}}, config.seq_len, false);
-      EXPECT_THROW(model.train_pass(upload(*ctx, wrong_token), {}), Error) << id;
+      EXPECT_THROW(model.train_pass(schedule, upload(*ctx, wrong_token), {}), Error) << id;
       EXPECT_THROW(model.evaluate(upload(*ctx, wrong_token), {}), Error) << id;
       Model::Cache cache = model.make_cache(1, config.seq_len);
       EXPECT_THROW(model.decode(cache, {id}, {0}, {0}, {0}, {}), Error) << id;
     }
     Batch wrong_target = rows_batch({{3, 4, 5}}, config.seq_len, false);
     wrong_target.targets[0] = config.vocab;
-    EXPECT_THROW(model.train_pass(upload(*ctx, wrong_target), {}), Error);
+    EXPECT_THROW(model.train_pass(schedule, upload(*ctx, wrong_target), {}), Error);
     Model::Cache cache = model.make_cache(1, 4);
     EXPECT_THROW(model.decode(cache, {3}, {0}, {4}, {0}, {}), Error);
   }

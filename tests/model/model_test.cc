@@ -19,12 +19,13 @@ namespace {
 double loss_of(Model& model, const Batch& batch) {
   Context& ctx = model.context();
   ctx.arena->reset();
-  model.clear_gradients();
+  Schedule schedule(model.context());
+  model.clear_gradients(model.context());
   model.set_dropout_step(1);
   StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   double sum = 0;
-  for (const double nll : read_vector(model.train_pass(upload(ctx, batch), pass))) sum += nll;
+  for (const double nll : read_vector(model.train_pass(schedule, upload(ctx, batch), pass))) sum += nll;
   return sum * pass.loss_scale + read_vector(model.auxiliary_loss())[0];
 }
 
@@ -125,13 +126,14 @@ StepOutcome one_step(const ModelConfig& config, const Batch& batch, const std::s
   Model model(ctx, config, true);
   StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-  model.clear_gradients();
-  model.clear_key_sums();
+  Schedule schedule(model.context());
+  model.clear_gradients(model.context());
+  model.clear_key_sums(model.context());
   StepOutcome out;
   pass.keys = model.plan_keys(0, 0);
-  out.nll = read_vector(model.train_pass(upload(*ctx, batch), pass));
+  out.nll = read_vector(model.train_pass(schedule, upload(*ctx, batch), pass));
   out.gradient = read_vector(model.parameters().grad);
-  model.update_key_stores(pass.keys);
+  model.update_key_stores(model.context(), pass.keys);
   for (Layer& layer : model.layers()) {
     for (const double k : read_vector(layer.keys.keys)) out.keys.push_back(k);
     for (const double u : read_vector(layer.keys.usage)) out.usage.push_back(u);
@@ -187,18 +189,19 @@ TEST(ModelAccumulation, MicroBatchesChangeGradientsAndKeysOnlyByRounding) {
   const Batch whole = rows_batch(sample_rows, config.seq_len, false);
   const StepOutcome together = one_step(config, whole, "f64");
   Model model(ctx, config, true);
-  model.clear_gradients();
-  model.clear_key_sums();
+  Schedule schedule(model.context());
+  model.clear_gradients(model.context());
+  model.clear_key_sums(model.context());
   StepSettings pass;
   pass.loss_scale = 1.0 / static_cast<double>(whole.predicted);
   pass.keys = model.plan_keys(0, 0);
   for (const auto& row : sample_rows) {
     ctx->arena->reset();
     const Batch part = rows_batch({row}, config.seq_len, false);
-    model.train_pass(upload(*ctx, part), pass);
+    model.train_pass(schedule, upload(*ctx, part), pass);
     pass.first_position += part.size();
   }
-  model.update_key_stores(pass.keys);
+  model.update_key_stores(model.context(), pass.keys);
   const std::vector<double> gradient = read_vector(model.parameters().grad);
   for (std::size_t i = 0; i < gradient.size(); ++i) ASSERT_NEAR(gradient[i], together.gradient[i], 1e-12);
   std::size_t at = 0;
@@ -217,15 +220,16 @@ TEST(ModelAccumulation, ACoefficientMeansTheSameHoweverTheStepIsCut) {
   twice.insert(twice.end(), sample_rows.begin(), sample_rows.end());
   Model model(ctx, config, true);
   const auto outcome = [&](const std::vector<Batch>& parts) {
-    model.clear_gradients();
-    model.clear_key_sums();
+    Schedule schedule(model.context());
+    model.clear_gradients(model.context());
+    model.clear_key_sums(model.context());
     StepSettings pass;
     std::int64_t predicted = 0;
     for (const Batch& part : parts) predicted += part.predicted;
     pass.loss_scale = 1.0 / static_cast<double>(predicted);
     for (const Batch& part : parts) {
       ctx->arena->reset();
-      model.train_pass(upload(*ctx, part), pass);
+      model.train_pass(schedule, upload(*ctx, part), pass);
       pass.first_position += part.size();
     }
     std::vector<double> out = read_vector(model.parameters().grad);
@@ -250,11 +254,12 @@ TEST(ModelKeys, BetaIsScaledByLayerAndTime) {
     const Batch batch = rows_batch(sample_rows, changed.seq_len, false);
     StepSettings pass;
     pass.loss_scale = 1.0 / static_cast<double>(batch.predicted);
-    model.clear_gradients();
-    model.clear_key_sums();
+    Schedule schedule(model.context());
+    model.clear_gradients(model.context());
+    model.clear_key_sums(model.context());
     pass.keys = model.plan_keys(0, progress);
-    model.train_pass(upload(*ctx, batch), pass);
-    model.update_key_stores(pass.keys);
+    model.train_pass(schedule, upload(*ctx, batch), pass);
+    model.update_key_stores(model.context(), pass.keys);
     std::vector<std::vector<double>> out;
     for (Layer& layer : model.layers()) out.push_back(read_vector(layer.keys.keys));
     return out;
@@ -467,8 +472,9 @@ TEST(ModelParameters, ReadoutsThatBeginSilent) {
     const Param matrix = model.parameters().param(std::string("layers.1.") + name);
     EXPECT_EQ(largest(matrix.value), 0);
     const Batch batch = rows_batch(sample_rows, config.seq_len, false);
-    model.clear_gradients();
-    model.train_pass(upload(model.context(), batch), {});
+    Schedule schedule(model.context());
+    model.clear_gradients(model.context());
+    model.train_pass(schedule, upload(model.context(), batch), {});
     EXPECT_GT(largest(matrix.grad), 0);
   }
 }

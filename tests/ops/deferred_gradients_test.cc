@@ -69,17 +69,18 @@ OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix>
   one.name = "held_gradients_" + name;
   one.inputs = [=] { return held_inputs(rows, matrices); };
   one.run = [=](Lab& lab, const Arrays& in) {
-    Context& ctx = lab.context();
+    Schedule schedule(lab.context());
+    Context& ctx = schedule.deferring();
     const Layers layers(lab, in, matrices), lost(lab, in, matrices);
     {
-      const DeferGradients broken_off(ctx);
+      const DeferGradients broken_off(schedule);
       lost.backward(ctx, 0);
     }
-    DeferSums sums(ctx);
-    DeferGradients held(ctx);
+    DeferSums sums(schedule);
+    DeferGradients gradients(schedule);
     for (std::size_t i = 0; i < matrices.size(); ++i) layers.backward(ctx, i);
     if (twice) layers.backward(ctx, 0);
-    held.finish();
+    gradients.finish();
     sums.finish();
     Arrays out;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
@@ -123,11 +124,12 @@ TEST(DeferredGradients, FiftyTimesTheSameBits) {
   const Arrays in = held_inputs(3000, matrices);
   Lab lab("cuda", "bf16");
   const Layers layers(lab, in, matrices);
+  Schedule schedule(lab.context());
   const auto start = [&](std::size_t i, const char* name) { return lab.master(in.at(numbered(name, i))); };
   std::vector<std::vector<double>> first;
   for (int repeat = 0; repeat < 50; ++repeat) {
-    DeferSums sums(lab.context());
-    DeferGradients held(lab.context());
+    DeferSums sums(schedule);
+    DeferGradients gradients(schedule);
     for (std::size_t i = 0; i < matrices.size(); ++i) {
       Tensor weight = layers.weights[i].grad;
       weight.copy_from(start(i, "dweight0_"));
@@ -135,9 +137,9 @@ TEST(DeferredGradients, FiftyTimesTheSameBits) {
         Tensor bias = layers.biases[i].grad;
         bias.copy_from(start(i, "dbias0_"));
       }
-      layers.backward(lab.context(), i);
+      layers.backward(schedule.deferring(), i);
     }
-    held.finish();
+    gradients.finish();
     sums.finish();
     std::vector<std::vector<double>> now;
     for (std::size_t i = 0; i < matrices.size(); ++i) {

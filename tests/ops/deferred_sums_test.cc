@@ -6,8 +6,8 @@
 namespace some::test {
 namespace {
 
-// More bias gradients than one launch takes, one bias that is added to twice, and one that is summed after deferred
-// sums that were never finished.
+// More bias gradients than one launch takes, one bias that is added to twice, one that is summed after deferred sums
+// that were never finished, and one on the context that defers nothing.
 OpCase held_case(std::int64_t rows, std::int64_t out) {
   constexpr int biases = 100, twice = 3;
   OpCase one;
@@ -19,27 +19,32 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
                   {"dbias0", normals({out}, "dbias0")}};
   };
   one.run = [=](Lab& lab, const Arrays& in) {
-    Context& ctx = lab.context();
+    Schedule schedule(lab.context());
+    Context& ctx = schedule.deferring();
     const Param weight = lab.param(in.at("weight"));
     const Tensor x = lab.compute(in.at("x")), dy = lab.compute(in.at("dy"));
     std::vector<Param> all;
     for (int i = 0; i < biases; ++i) all.push_back(lab.param(in.at("dbias0"), in.at("dbias0")));
     const Param lost = lab.param(in.at("dbias0"), in.at("dbias0"));
-    const Param alone = lab.param(in.at("dbias0"), in.at("dbias0"));
+    const Param alone = lab.param(in.at("dbias0"), in.at("dbias0")),
+                in_order = lab.param(in.at("dbias0"), in.at("dbias0"));
     const auto add_to = [&](const Param& bias) { linear_backward(ctx, dy, x, weight, bias, nullptr, Into::overwrite); };
     {
-      const DeferSums broken_off(ctx);
+      const DeferSums broken_off(schedule);
       add_to(lost);
     }
     add_to(alone);  // not deferred
-    DeferSums held(ctx);
+    DeferSums sums(schedule);
     for (const Param& bias : all) add_to(bias);
     add_to(all[twice]);
-    held.finish();
+    linear_backward(schedule.main(), dy, x, weight, in_order, nullptr, Into::overwrite);
+    const Array complete = read(in_order.grad);  // before finish()
+    sums.finish();
     return Arrays{{"first", read(all.front().grad)},
                   {"twice", read(all[twice].grad)},
                   {"last", read(all.back().grad)},
-                  {"alone", read(alone.grad)}};
+                  {"alone", read(alone.grad)},
+                  {"in_order", complete}};
   };
   one.reference = [=](const Arrays& in) {
     Array once = in.at("dbias0"), again = in.at("dbias0");
@@ -47,7 +52,7 @@ OpCase held_case(std::int64_t rows, std::int64_t out) {
       once[i % out] += in.at("dy")[i];
       again[i % out] += 2 * in.at("dy")[i];
     }
-    return Arrays{{"first", once}, {"twice", again}, {"last", once}, {"alone", once}};
+    return Arrays{{"first", once}, {"twice", again}, {"last", once}, {"alone", once}, {"in_order", once}};
   };
   return one;
 }

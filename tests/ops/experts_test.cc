@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/harness.h"
 #include "ops/router_backward.h"
+#include "runtime/schedule.h"
 
 namespace some::test {
 namespace {
@@ -170,8 +171,9 @@ OpCase experts_case(ExpertsShape s) {
     // A router whose backward pass a GPU computes concurrently gets the same gradients as one computed afterwards.
     RouterBackward concurrently = some_router(lab, s, dgates), afterwards = some_router(lab, s, dgates);
     EXPECT_TRUE(concurrently.independent());
+    Schedule schedule(ctx);
     experts_backward(ctx, {lab.compute(in.at("dy")), x, weights, plan, gates, tape, dx, Into::add, dgates,
-                           s.learning ? &grads : nullptr, &concurrently});
+                           s.learning ? &grads : nullptr, &concurrently, &schedule});
     EXPECT_EQ(concurrently.done, ctx.device.is_cuda());
     for (RouterBackward* const router : {&concurrently, &afterwards}) router_backward(ctx, *router);
     EXPECT_EQ(read(concurrently.draw).values, read(afterwards.draw).values);

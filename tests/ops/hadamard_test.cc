@@ -6,6 +6,7 @@
 
 #include "ops/conv.h"
 #include "ops/harness.h"
+#include "runtime/schedule.h"
 
 namespace some::test {
 namespace {
@@ -154,7 +155,8 @@ Arrays run_modulated(const HadamardShape& s, Lab& lab, const Arrays& in) {
     if (m.gains.grad) m.gains.grad = lab.master(in.at("dgains0"));
     Tensor dh = lab.compute(in.at("dy")), dhidden = lab.new_compute({s.tokens, s.f}), dx = lab.compute(in.at("dx0")),
            dgates = lab.new_master({s.tokens, s.k});
-    hadamard_modulate_backward(ctx, dh, m, kept, dhidden, dx, dgates);
+    Schedule schedule(ctx);
+    hadamard_modulate_backward(ctx, dh, m, kept, dhidden, dx, dgates, kept ? &schedule : nullptr);
     Arrays results{
         {"y", read(y)}, {"v", read(v)}, {"dhidden", read(dhidden)}, {"dx", read(dx)}, {"dgates", read(dgates)}};
     if (s.additive && !ctx.device.is_cpu()) {  // what a GPU keeps is z + V

@@ -16,7 +16,6 @@ TEST(Prefetcher, IsOfNoUseOnTheCpu) { EXPECT_FALSE(Prefetcher::possible(*make_co
 TEST(Prefetcher, TakesTurnsWithWhatTakesItIn) {
   if (!cuda::available()) GTEST_SKIP() << "needs a GPU: " << cuda::unavailable_reason_text();
   auto ctx = make_context("cuda", "fp32");
-  const Arena* const own = ctx->arena.get();
   constexpr std::int64_t count = std::int64_t{1} << 20;
   constexpr int steps = 21;
   std::vector<Tensor> hosts, sources;
@@ -25,33 +24,33 @@ TEST(Prefetcher, TakesTurnsWithWhatTakesItIn) {
     for (std::int64_t i = 0; i < count; ++i) host.data<float>()[i] = static_cast<float>(i % 1009 + step);
     sources.push_back(host.to(ctx->device));
   }
-  const auto make = [&](int step) {
-    Tensor first = ctx->scratch({count}), second = ctx->scratch({count});
-    first.copy_from(sources[static_cast<std::size_t>(step)]);
-    second.copy_from(first);
+  const auto make = [&](Context& on, int step) {
+    Tensor first = on.scratch({count}), second = on.scratch({count});
+    on.copy(sources[static_cast<std::size_t>(step)], first);
+    on.copy(first, second);
     return second;
   };
   for (const int last : {steps, 6, 7}) {  // the latter two end with a prefetched step, in either of the arenas
-    Prefetcher ahead(*ctx);
+    Prefetcher prefetcher(*ctx);
     ctx->arena->reset();
-    Tensor now = make(0);
+    Tensor now = make(*ctx, 0);
     for (int step = 0; step < last; ++step) {
-      ahead.part();
-      Tensor taken = ctx->scratch({count});
-      taken.copy_from(now);
+      EXPECT_EQ(prefetcher.current().arena == ctx->arena, step % 2 == 0);
+      prefetcher.fork();
+      Tensor taken = prefetcher.current().scratch({count});
+      prefetcher.current().copy(now, taken);
       Tensor next;
-      if (step + 1 < steps) ahead.put([&] { next = make(step + 1); });
+      if (step + 1 < steps) next = make(prefetcher.ahead(), step + 1);
       const Tensor back = taken.to(Device::cpu);
       const float* const expected = hosts[static_cast<std::size_t>(step)].data<float>();
       ASSERT_EQ(std::vector<float>(back.data<float>(), back.data<float>() + count),
                 std::vector<float>(expected, expected + count))
           << "in step " << step << " of " << last;
       if (step + 1 == last) break;
-      ahead.join();
+      prefetcher.join();
       now = next;
     }
   }
-  EXPECT_EQ(ctx->arena.get(), own);
 }
 
 }  // namespace

@@ -216,10 +216,11 @@ TEST(UnpaddedStep, GivesTheGradientsOfItsTokensOnly) {
   StepSettings settings = plan;
   settings.loss_scale = 1.0 / static_cast<double>(batch.predicted);
   settings.keys = passed.plan_keys(0, 0);
-  passed.clear_gradients();
-  passed.clear_key_sums();
+  Schedule schedule(*ctx);
+  passed.clear_gradients(*ctx);
+  passed.clear_key_sums(*ctx);
   ctx->arena->reset();
-  const std::vector<double> nll = read_vector(passed.train_pass(upload(*ctx, batch), settings));
+  const std::vector<double> nll = read_vector(passed.train_pass(schedule, upload(*ctx, batch), settings));
   double loss = 0;
   for (const double one : nll) loss += one * settings.loss_scale;
   EXPECT_NEAR(outcome[0], loss, 1e-5 * loss);

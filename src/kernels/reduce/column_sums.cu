@@ -187,26 +187,21 @@ __global__ void __launch_bounds__(threads) convert_to_bf16_kernel(const float* x
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
+}  // namespace
+
 // Sums whose second stage is deferred, so that many share one launch. The buffer for their partial sums is small enough
-// to stay in L2; when it is full, the second stages are launched. Every stream has its own.
+// to stay in L2; when it is full, the second stages are launched.
 struct DeferredSums {
   static constexpr int most = 96;
   static constexpr std::int64_t room_floats = std::int64_t{4} << 20;
-  bool holding = false;
-  float* room = nullptr;
+  bool deferring = false;
+  float* room;  // of the device's workspace
   std::int64_t used = 0;
   Sums<most> waiting;
   int count = 0, blocks = 0;
-  CudaState& state;
 
-  explicit DeferredSums(CudaState& of) : state(of) {}
-  ~DeferredSums() { some::cuda::release(state, room, room_floats * sizeof(float)); }
-  DeferredSums(const DeferredSums&) = delete;
-  DeferredSums& operator=(const DeferredSums&) = delete;
-
-  bool owns(const float* partials) const {
-    return room != nullptr && partials >= room && partials < room + room_floats;
-  }
+  explicit DeferredSums(float* workspace) : room(workspace) {}
+  bool owns(const float* partials) const { return partials >= room && partials < room + room_floats; }
   bool adds_to(const float* target) const {
     if (target == nullptr) return false;
     for (int i = 0; i < count; ++i) {
@@ -223,20 +218,23 @@ struct DeferredSums {
   }
 };
 
-DeferredSums& held(Context& ctx) {
-  if (ctx.cuda->deferred_sums == nullptr) ctx.cuda->deferred_sums = std::make_shared<DeferredSums>(*ctx.cuda);
-  return *static_cast<DeferredSums*>(ctx.cuda->deferred_sums.get());
+namespace {
+
+// Returns the sums that the context defers, or null.
+DeferredSums* deferred_sums(const Context& ctx) {
+  DeferredSums* const sums = ctx.deferred != nullptr ? ctx.deferred->sums.get() : nullptr;
+  return sums != nullptr && sums->deferring ? sums : nullptr;
 }
 
 }  // namespace
 
 float* partial_sums_buffer(Context& ctx, std::int64_t count) {
-  DeferredSums& sums = held(ctx);
+  DeferredSums* const sums = deferred_sums(ctx);
   const std::int64_t padded = (count + 3) / 4 * 4;
-  if (!sums.holding || padded > DeferredSums::room_floats) return floats(ctx.scratch({count}, DType::f32));
-  if (sums.used + padded > DeferredSums::room_floats) sums.launch(ctx);
-  float* const room = sums.room + sums.used;
-  sums.used += padded;
+  if (sums == nullptr || padded > DeferredSums::room_floats) return floats(ctx.scratch({count}, DType::f32));
+  if (sums->used + padded > DeferredSums::room_floats) sums->launch(ctx);
+  float* const room = sums->room + sums->used;
+  sums->used += padded;
   return room;
 }
 
@@ -250,41 +248,45 @@ void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t 
                 static_cast<int>(columns),
                 static_cast<int>(split < 0 ? columns : split),
                 static_cast<int>(grid_for(columns, warp_size))};
-  DeferredSums& sums = held(ctx);
-  if (!sums.owns(partials)) {
+  DeferredSums* const sums = deferred_sums(ctx);
+  if (sums == nullptr || !sums->owns(partials)) {
     launch_dependent(ctx, add_partials_kernel<1>, static_cast<unsigned>(sum.blocks), threads, 0, Sums<1>{{sum}});
     return;
   }
   // Two sums with the same target must not run concurrently.
-  const bool twice = sums.adds_to(target) || sums.adds_to(second);
-  if (twice) sums.launch(ctx);
-  sums.waiting.sums[sums.count++] = sum;
-  sums.blocks += sum.blocks;
-  if (twice || sums.count == DeferredSums::most) sums.launch(ctx);
+  const bool twice = sums->adds_to(target) || sums->adds_to(second);
+  if (twice) sums->launch(ctx);
+  sums->waiting.sums[sums->count++] = sum;
+  sums->blocks += sum.blocks;
+  if (twice || sums->count == DeferredSums::most) sums->launch(ctx);
 }
 
 void defer_sums(Context& ctx) {
-  DeferredSums& sums = held(ctx);
-  if (sums.room == nullptr) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    SOME_CUDA_CHECK(cudaStreamIsCapturing(ctx.cuda->stream, &status));
-    if (status != cudaStreamCaptureStatusNone)
-      return;  // no memory can be allocated during capture, so nothing is deferred
-    sums.room = static_cast<float*>(some::cuda::allocate(*ctx.cuda, DeferredSums::room_floats * sizeof(float)));
+  std::shared_ptr<DeferredSums>& sums = ctx.deferred->sums;
+  if (sums == nullptr) {
+    CudaState& state = *ctx.cuda;
+    if (state.sums_workspace == nullptr) {
+      if (some::cuda::capturing(state)) return;  // no memory can be allocated during capture: nothing is deferred
+      state.sums_workspace_bytes = DeferredSums::room_floats * sizeof(float);
+      state.sums_workspace = some::cuda::allocate(state, state.sums_workspace_bytes);
+    }
+    sums = std::make_shared<DeferredSums>(static_cast<float*>(state.sums_workspace));
   }
-  sums.holding = true;
+  sums->deferring = true;
 }
 
 void finish_sums(Context& ctx) {
-  DeferredSums& sums = held(ctx);
-  sums.launch(ctx);
-  sums.holding = false;
+  DeferredSums* const sums = deferred_sums(ctx);
+  if (sums == nullptr) return;
+  sums->launch(ctx);
+  sums->deferring = false;
 }
 
 void discard_sums(Context& ctx) {
-  DeferredSums& sums = held(ctx);
-  sums.forget();
-  sums.holding = false;
+  DeferredSums* const sums = deferred_sums(ctx);
+  if (sums == nullptr) return;
+  sums->forget();
+  sums->deferring = false;
 }
 
 namespace {

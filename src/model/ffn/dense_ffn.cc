@@ -44,7 +44,9 @@ std::unique_ptr<FeedForward::Tape> DenseFfn::forward(Context& ctx, const Pass& p
   return tape;
 }
 
-void DenseFfn::backward(Context& ctx, const Pass& pass, FeedForward::Tape& kept, const Gradients& gradients) const {
+void DenseFfn::backward(Schedule& schedule, const Pass& pass, FeedForward::Tape& kept,
+                        const Gradients& gradients) const {
+  Context& ctx = schedule.deferring();
   const auto& tape = static_cast<const Tape&>(kept);
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, gradients.dy, tape.act, weight_[1], bias_[1], &dact, Into::overwrite);

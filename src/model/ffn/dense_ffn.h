@@ -20,7 +20,8 @@ class DenseFfn : public FeedForward {
   void declare(Declaration& declare) override;
   std::unique_ptr<FeedForward::Tape> forward(Context& ctx, const Pass& pass, const Tensor& x,
                                              const Tensor* previous_query) const override;
-  void backward(Context& ctx, const Pass& pass, FeedForward::Tape& tape, const Gradients& gradients) const override;
+  void backward(Schedule& schedule, const Pass& pass, FeedForward::Tape& tape,
+                const Gradients& gradients) const override;
 
  private:
   const ModelConfig* config_;

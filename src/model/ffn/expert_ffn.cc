@@ -47,7 +47,8 @@ void ExpertFfn::mix(Context& ctx, const Pass& pass, Tape& tape) const {
   experts_forward(ctx, tape.seen, weights, tape.plan, routing.gates, tape.choices, tape.mixed);
 }
 
-void ExpertFfn::mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const {
+void ExpertFfn::mix_backward(Schedule& schedule, const Pass& pass, Tape& tape, MixGradients& gradients) const {
+  Context& ctx = schedule.deferring();
   const Into into = input_proj_ ? Into::overwrite : Into::add;
   RouterBackward& router = gradients.router;
   if (parallel(ctx)) {
@@ -58,7 +59,7 @@ void ExpertFfn::mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGrad
                                     tape.router.routing.gates, gradients.dseen, into, router.dgates, &router});
   } else {
     experts_backward(ctx, {gradients.dmixed, tape.seen, tape.weights, tape.plan, tape.router.routing.gates,
-                           tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router});
+                           tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router, &schedule});
   }
   if (shares_input()) {  // the router adds its gradient to this one
     linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), nullptr, Into::add);

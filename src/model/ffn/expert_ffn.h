@@ -15,7 +15,7 @@ class ExpertFfn : public RoutedFfn {
 
  protected:
   void mix(Context& ctx, const Pass& pass, Tape& tape) const override;
-  void mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const override;
+  void mix_backward(Schedule& schedule, const Pass& pass, Tape& tape, MixGradients& gradients) const override;
   void serve_mix(Context& ctx, const Pass& pass, Tape& tape, const Tensor& no_states) const override;
   void serve_mix_backward(Context& ctx, Tape& tape, Tensor& dstates, Tensor& dgates, ExpertGrads* grads) const override;
 };

@@ -10,7 +10,7 @@
 #include "keys/key_store.h"
 #include "model/declaration.h"
 #include "model/pass.h"
-#include "runtime/context.h"
+#include "runtime/schedule.h"
 
 namespace some {
 
@@ -41,7 +41,7 @@ class FeedForward {
                                         const Tensor* previous_query) const = 0;
   // May overwrite the tape. The caller releases the arena memory used here, because deferred gradients of matrices may
   // still need it.
-  virtual void backward(Context& ctx, const Pass& pass, Tape& tape, const Gradients& gradients) const = 0;
+  virtual void backward(Schedule& schedule, const Pass& pass, Tape& tape, const Gradients& gradients) const = 0;
 
   // Expert parallelism: takes part in the passes of other ranks, whose tokens need the experts of this rank.
   virtual std::unique_ptr<Tape> serve_forward(Context&, const Pass&) const { return nullptr; }

@@ -92,14 +92,16 @@ void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) co
   modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
 }
 
-void ModulatedFfn::mix_backward(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept, MixGradients& gradients) const {
+void ModulatedFfn::mix_backward(Schedule& schedule, const Pass& pass, RoutedFfn::Tape& kept,
+                                MixGradients& gradients) const {
+  Context& ctx = schedule.deferring();
   auto& tape = static_cast<Tape&>(kept);
   Tensor& dseen = gradients.dseen;
   if (input_proj_) fill(ctx, 0, dseen);
   Tensor dhidden = ctx.scratch(gradients.dmixed.shape());
   if (config_->has_transforms())
     hadamard_modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.modulated, dhidden, dseen,
-                               gradients.router.dgates);
+                               gradients.router.dgates, &schedule);
   else
     modulate_backward(ctx, gradients.dmixed, tape.modulation, tape.choices.pre, dhidden, dseen, gradients.router.dgates,
                       gradients.grads);

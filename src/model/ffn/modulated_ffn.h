@@ -21,7 +21,8 @@ class ModulatedFfn : public RoutedFfn {
   std::unique_ptr<RoutedFfn::Tape> make_tape() const override { return std::make_unique<Tape>(); }
   void declare_more(Declaration& declare) override;
   void mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& tape) const override;
-  void mix_backward(Context& ctx, const Pass& pass, RoutedFfn::Tape& tape, MixGradients& gradients) const override;
+  void mix_backward(Schedule& schedule, const Pass& pass, RoutedFfn::Tape& tape,
+                    MixGradients& gradients) const override;
   void serve_mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& tape, const Tensor& no_states) const override;
   void serve_mix_backward(Context& ctx, RoutedFfn::Tape& tape, Tensor& dstates, Tensor& dgates,
                           ExpertGrads* grads) const override;

@@ -71,7 +71,9 @@ std::unique_ptr<FeedForward::Tape> RoutedFfn::forward(Context& ctx, const Pass& 
   return tape;
 }
 
-void RoutedFfn::backward(Context& ctx, const Pass& pass, FeedForward::Tape& kept, const Gradients& gradients) const {
+void RoutedFfn::backward(Schedule& schedule, const Pass& pass, FeedForward::Tape& kept,
+                         const Gradients& gradients) const {
+  Context& ctx = schedule.deferring();
   auto& tape = static_cast<Tape&>(kept);
   Tensor dmixed = gradients.dy;
   if (output_proj_) {
@@ -83,7 +85,7 @@ void RoutedFfn::backward(Context& ctx, const Pass& pass, FeedForward::Tape& kept
   ExpertGrads grads = experts_.gradients();
   MixGradients mixing{gradients.x,    dmixed, input_proj_ ? ctx.scratch(tape.seen.shape()) : gradients.dx,
                       trained(grads), router, gradients.dx};
-  mix_backward(ctx, pass, tape, mixing);
+  mix_backward(schedule, pass, tape, mixing);
   const SecondReader second{input_proj_, mixing.dseen};
   router_.backward(ctx, router, gradients.x, shares_input() ? &second : nullptr, gradients.dx);
 }

@@ -29,7 +29,8 @@ class RoutedFfn : public FeedForward {
   void declare(Declaration& declare) override;
   std::unique_ptr<FeedForward::Tape> forward(Context& ctx, const Pass& pass, const Tensor& x,
                                              const Tensor* previous_query) const override;
-  void backward(Context& ctx, const Pass& pass, FeedForward::Tape& tape, const Gradients& gradients) const override;
+  void backward(Schedule& schedule, const Pass& pass, FeedForward::Tape& tape,
+                const Gradients& gradients) const override;
   std::unique_ptr<FeedForward::Tape> serve_forward(Context& ctx, const Pass& pass) const override;
   void serve_backward(Context& ctx, FeedForward::Tape& tape) const override;
   Router* router() override { return &router_; }
@@ -52,7 +53,7 @@ class RoutedFfn : public FeedForward {
   virtual void mix(Context& ctx, const Pass& pass, Tape& tape) const = 0;
   // Computes all gradients except those of the router, and of dx through an input projection that shares the router's
   // input.
-  virtual void mix_backward(Context& ctx, const Pass& pass, Tape& tape, MixGradients& gradients) const = 0;
+  virtual void mix_backward(Schedule& schedule, const Pass& pass, Tape& tape, MixGradients& gradients) const = 0;
   // Expert parallelism: a pass without tokens of this rank.
   virtual void serve_mix(Context& ctx, const Pass& pass, Tape& tape, const Tensor& no_states) const = 0;
   virtual void serve_mix_backward(Context& ctx, Tape& tape, Tensor& dstates, Tensor& dgates,

@@ -305,7 +305,7 @@ void hadamard_modulate_forward(Context& ctx, const Modulation& in, Tensor& v, Te
 }
 
 void hadamard_modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, const Tensor& v, Tensor& dhidden,
-                                Tensor& dstates, Tensor& dgates) {
+                                Tensor& dstates, Tensor& dgates, Schedule*) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     const View<T> view(in);

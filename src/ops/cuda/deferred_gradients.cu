@@ -202,14 +202,19 @@ struct DeferredGradient {
   int tiles() const { return (m() + tile - 1) / tile * column_tiles(); }
 };
 
+}  // namespace
+
 struct DeferredGradients {
-  bool holding = false;
+  bool deferring = false;
   std::vector<DeferredGradient> waiting;
 };
 
-DeferredGradients& held(Context& ctx) {
-  if (ctx.cuda->deferred_gradients == nullptr) ctx.cuda->deferred_gradients = std::make_shared<DeferredGradients>();
-  return *static_cast<DeferredGradients*>(ctx.cuda->deferred_gradients.get());
+namespace {
+
+// Returns the gradients that the context defers, or null.
+DeferredGradients* deferred_gradients(const Context& ctx) {
+  DeferredGradients* const gradients = ctx.deferred != nullptr ? ctx.deferred->gradients.get() : nullptr;
+  return gradients != nullptr && gradients->deferring ? gradients : nullptr;
 }
 
 // Computes all gradients in one launch.
@@ -271,18 +276,19 @@ void finish_waiting(Context& ctx, DeferredGradients& gradients) {
 }  // namespace
 
 bool defer_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias) {
-  DeferredGradients& gradients = held(ctx);
-  if (!gradients.holding || !weight.grad || ctx.cuda->major != 9) return false;
+  DeferredGradients* const gradients = deferred_gradients(ctx);
+  if (gradients == nullptr || !weight.grad || ctx.cuda->major != 9) return false;
   if (dy.dtype() != DType::bf16 || x.dtype() != DType::bf16 || weight.grad.dtype() != DType::f32) return false;
   if (weight.value.dim(0) % 8 != 0 || weight.value.dim(1) % 8 != 0) return false;
   if (!all_aligned16(dy.raw(), x.raw(), weight.grad.raw())) return false;
   // All gradients of a launch sum over the same tokens, and no two add to the same target.
-  const bool other_tokens = !gradients.waiting.empty() && gradients.waiting.front().rows() != x.dim(0);
-  const bool twice = std::any_of(gradients.waiting.begin(), gradients.waiting.end(), [&](const DeferredGradient& one) {
+  std::vector<DeferredGradient>& waiting = gradients->waiting;
+  const bool other_tokens = !waiting.empty() && waiting.front().rows() != x.dim(0);
+  const bool twice = std::any_of(waiting.begin(), waiting.end(), [&](const DeferredGradient& one) {
     return one.weight.grad.raw() == weight.grad.raw();
   });
-  if (other_tokens || twice || gradients.waiting.size() == max_products) finish_waiting(ctx, gradients);
-  gradients.waiting.push_back({dy, x, weight, bias});
+  if (other_tokens || twice || waiting.size() == max_products) finish_waiting(ctx, *gradients);
+  waiting.push_back({dy, x, weight, bias});
   return true;
 }
 
@@ -293,18 +299,24 @@ void add_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& 
            {x.raw(), x.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
 }
 
-void defer_gradients(Context& ctx) { held(ctx).holding = true; }
+void defer_gradients(Context& ctx) {
+  std::shared_ptr<DeferredGradients>& gradients = ctx.deferred->gradients;
+  if (gradients == nullptr) gradients = std::make_shared<DeferredGradients>();
+  gradients->deferring = true;
+}
 
 void finish_gradients(Context& ctx) {
-  DeferredGradients& gradients = held(ctx);
-  finish_waiting(ctx, gradients);
-  gradients.holding = false;
+  DeferredGradients* const gradients = deferred_gradients(ctx);
+  if (gradients == nullptr) return;
+  finish_waiting(ctx, *gradients);
+  gradients->deferring = false;
 }
 
 void discard_gradients(Context& ctx) {
-  DeferredGradients& gradients = held(ctx);
-  gradients.waiting.clear();
-  gradients.holding = false;
+  DeferredGradients* const gradients = deferred_gradients(ctx);
+  if (gradients == nullptr) return;
+  gradients->waiting.clear();
+  gradients->deferring = false;
 }
 
 }  // namespace some::cuda

@@ -13,7 +13,7 @@
 #include "ops/cuda/low_rank.h"
 #include "ops/experts.h"
 #include "ops/router_backward.h"
-#include "runtime/side_stream.h"
+#include "runtime/schedule.h"
 
 namespace some::cuda {
 namespace {
@@ -420,7 +420,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
   const ExpertTape& tape = in.tape;
   ExpertGrads* const grads = in.grads;
   Tensor &dx = in.dx, &dgates = in.dgates;
-  const bool concurrently = in.router != nullptr && in.router->independent();
+  const bool concurrently = in.router != nullptr && in.schedule != nullptr && in.router->independent();
   if (x.dim(0) == 0) return;
   if (tape.outputs && (grads != nullptr || weights.low1))
     failed(Code::internal, "trained experts require the input of their GELU, which was not kept");
@@ -512,10 +512,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     });
   }
 
-  if (concurrently) {
-    const SideStream running(ctx);
-    router_backward(ctx, *in.router);
-  }
+  if (concurrently) router_backward(in.schedule->fork(), *in.router);
   if (weights.low1 && !pulled_made) thin_gemm(ctx, plan, {pre}, {weights.low1.b.compute, false}, pulled);
   launch_grouped_gemm(ctx, second);
   if (weights.low1) {
@@ -539,7 +536,7 @@ void experts_backward(Context& ctx, const ExpertsBackward& in) {
     first.target = grads->w1.data<float>();
     launch_grouped_gradient_gemm(ctx, first);
   }
-  if (concurrently) join_side_stream(ctx);  // before its scratch memory is given back
+  if (concurrently) in.schedule->join();  // before its scratch memory is given back
 }
 
 void combine_rows(Context& ctx, const Tensor& rows, const Tensor& place, const Tensor* gates, Into into, Tensor& y) {

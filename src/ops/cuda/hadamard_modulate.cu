@@ -11,7 +11,7 @@
 
 #include "kernels/gemm/grouped_gemm.h"
 #include "ops/cuda/hadamard.cuh"
-#include "runtime/side_stream.h"
+#include "runtime/schedule.h"
 
 namespace some::cuda {
 namespace {
@@ -605,7 +605,7 @@ bool hadamard_keeps_modulation(Context&) { return true; }
 void hadamard_modulate_forward(Context& ctx, const Modulation& in, Tensor& v, Tensor& h) { forward(ctx, in, v, h); }
 
 void hadamard_modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, const Tensor& v, Tensor& dhidden,
-                                Tensor& dstates, Tensor& dgates) {
+                                Tensor& dstates, Tensor& dgates, Schedule* schedule) {
   if (dh.dim(0) == 0) return;
   const ArenaScope scope(*ctx.arena);
   Tensor kept = v;
@@ -614,19 +614,15 @@ void hadamard_modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, 
     forward(ctx, in, kept, Tensor());
   }
   // The gains' gradient needs the routing slots of each expert: only their numbers are sorted.
+  const auto concurrent = [&]() -> Context& { return schedule != nullptr ? schedule->fork() : ctx; };
   DispatchPlan plan;
-  if (in.gains.grad) {
-    const SideStream beside(ctx);
-    plan = cuda::make_dispatch(ctx, in.routing.indices, in.hadamard.experts, in.routing.counts);
-  }
+  if (in.gains.grad)
+    plan = cuda::make_dispatch(concurrent(), in.routing.indices, in.hadamard.experts, in.routing.counts);
   activation_backward(ctx, in, kept, dh, dhidden);
   const Tensor& dv = in.additive ? dhidden : dh;
-  if (in.gains.grad) {
-    const SideStream beside(ctx);
-    gains_backward(ctx, in, plan, dv);
-  }
+  if (in.gains.grad) gains_backward(concurrent(), in, plan, dv);
   states_backward(ctx, in, dv, dstates, dgates);
-  if (in.gains.grad) join_side_stream(ctx);
+  if (in.gains.grad && schedule != nullptr) schedule->join();
 }
 
 }  // namespace some::cuda
