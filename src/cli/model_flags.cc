@@ -10,7 +10,7 @@ void add_model_flags(Command& command, ModelFlags& flags) {
   command.add_option("--checkpoint", flags.checkpoint, "checkpoint: latest, best, or a step number")
       ->capture_default_str();
   command.add_option("--device", flags.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--precision", flags.precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
+  command.add_option("--precision", flags.precision, "fp32, bf16 or f64 (CPU); default: as trained");
   command.add_option("--threads", flags.threads, "CPU threads; 0 = all available")
       ->range(0, max_threads)
       ->capture_default_str();

@@ -117,7 +117,7 @@ void add_train(SettingList<Recipe>& list) {
               "Validation loss as a mean over tokens, or over batches (as published).");
   list.role = SettingRole::machine;
   list.choice("precision", FIELD(train.precision), precision_choices(),
-              "Precision of the computation; auto = bf16 on a GPU, fp32 on a CPU.");
+              "Precision of the computation; auto = bf16 on a GPU, fp32 on a CPU, where bf16 applies to GEMMs only.");
   Setting<Recipe>& device = list.add("device", SettingKind::choice,
                                      "Device; auto = the first GPU if there is one; cuda:N = GPU number N, from 0.");
   device.choices = {"auto", "cpu", "cuda", "cuda:N"};

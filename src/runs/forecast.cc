@@ -14,6 +14,11 @@ namespace {
 
 double limit_of(bool gpu) { return gpu ? std::numeric_limits<double>::infinity() : memory_limit(); }
 
+// True if activations and experts are stored in bf16. On a CPU only operands of products are.
+bool stores_bf16(const Forecast& forecast) {
+  return forecast.precision == Precision::bf16 && forecast.device == DeviceKind::cuda;
+}
+
 std::string gibibytes(double bytes) {
   return fmt::format("{:.{}f} GiB", bytes / (1 << 30), bytes < (10u << 30) ? 2 : 0);
 }
@@ -55,8 +60,8 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
   out.precision = resolve_precision(train.precision, out.device);
   out.memory_known = out.precision != Precision::f64;  // the estimate assumes numbers of two and four bytes
-  out.memory = estimate_memory(model, row * train.batch, out.precision == Precision::bf16, true);
-  share_experts(out.memory, model, row * train.batch, out.precision == Precision::bf16, train.expert_ranks);
+  out.memory = estimate_memory(model, row * train.batch, stores_bf16(out), true);
+  share_experts(out.memory, model, row * train.batch, stores_bf16(out), train.expert_ranks);
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
   out.memory_limit = limit_of(gpu);
   return out;
@@ -118,8 +123,8 @@ RankForecast forecast_ranks(const Recipe& recipe, const Forecast& forecast, int 
   out.sent_bytes_per_step += all_reduce_bytes(ranks, added);
   if (const int together = recipe.train.expert_ranks; together > 1) {
     const double tokens = forecast.tokens_per_step / static_cast<double>(all);
-    out.expert_bytes_per_step = static_cast<double>(out.micro_batches) *
-                                expert_bytes(model, tokens, forecast.precision == Precision::bf16, together);
+    out.expert_bytes_per_step =
+        static_cast<double>(out.micro_batches) * expert_bytes(model, tokens, stores_bf16(forecast), together);
     out.sent_bytes_per_step += out.expert_bytes_per_step;
   }
   return out;

@@ -14,6 +14,7 @@
 #include "recipe/toml.h"
 #include "runs/checkpoint.h"
 #include "runs/forecast.h"
+#include "runtime/row_products.h"
 #include "tensor/device.h"
 #include "tensor/safetensors.h"
 
@@ -87,6 +88,8 @@ DeviceName device_for(const TrainConfig& train, const Group& sharing) {
 
 std::shared_ptr<Context> open_context(const TrainConfig& train, const DeviceName& device, const Host& host) {
   std::shared_ptr<Context> ctx = make_context(device, resolve_precision(train.precision, device.kind), host);
+  if (bf16_products(*ctx) && !cpu::bf16_gemm_reason().empty())
+    bad_input(Code::precision_unusable, "precision \"bf16\": {}; use \"fp32\"", cpu::bf16_gemm_reason());
   ctx->group.link_gpus(ctx->device, ctx->log);
   ctx->expert_group = make_expert_group(ctx->group, train.expert_ranks);  // subgroups use the same transport
   return ctx;
@@ -106,7 +109,8 @@ std::shared_ptr<Context> recipe_context(const TrainConfig& train, const Log& log
 }
 
 std::string computed_by(const Context& ctx) {
-  return ctx.device.is_cuda() ? some::cuda::device_name(ctx.device) + ", cuBLASLt" : cpu::gemm_description();
+  if (ctx.device.is_cuda()) return some::cuda::device_name(ctx.device) + ", cuBLASLt";
+  return cpu::gemm_description() + (bf16_products(ctx) ? ", products in bf16" : "");
 }
 
 Recipe read_run_recipe(const std::string& folder, const std::vector<std::string>& changes) {

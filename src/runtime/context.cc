@@ -108,7 +108,7 @@ Precision parse_precision(const std::string& name) {
   for (const Precision one : {Precision::fp32, Precision::bf16, Precision::f64}) {
     if (name == name_of(one)) return one;
   }
-  bad_input(Code::device_unknown, "unknown precision \"{}\"; use \"fp32\", \"bf16\" (GPU) or \"f64\" (CPU)", name);
+  bad_input(Code::device_unknown, "unknown precision \"{}\"; use \"fp32\", \"bf16\" or \"f64\" (CPU)", name);
 }
 
 std::unique_ptr<Context> make_context(const DeviceName& device, Precision precision, Host host) {
@@ -118,9 +118,8 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
   switch (precision) {
     case Precision::fp32: break;
     case Precision::bf16:
-      if (!gpu)
-        bad_input(Code::precision_unusable, "precision \"bf16\" works on the GPU only; use \"fp32\" on the CPU");
-      context->compute = DType::bf16;
+      // On the CPU only the operands of products are bf16 (runtime/row_products.h).
+      if (gpu) context->compute = DType::bf16;
       break;
     case Precision::f64:
       if (gpu)
@@ -135,6 +134,7 @@ std::unique_ptr<Context> make_context(const DeviceName& device, Precision precis
   }
   context->arena = std::make_unique<Arena>(context->device);
   context->staging = std::make_shared<Staging>();
+  context->staging->bf16_products = !gpu && precision == Precision::bf16;
   return context;
 }
 

@@ -35,5 +35,6 @@ RowProductsScope::RowProductsScope(Context& ctx, const RowProducts& products)
 RowProductsScope::~RowProductsScope() { ctx_.staging->row_products = before_; }
 
 const RowProducts* row_products(const Context& ctx) { return ctx.staging->row_products; }
+bool bf16_products(const Context& ctx) { return ctx.staging->bf16_products; }
 
 }  // namespace some

@@ -21,6 +21,7 @@ class Staging {
   std::vector<Tensor> upload(Context& ctx, const std::vector<const std::vector<std::int32_t>*>& parts);
 
   const RowProducts* row_products = nullptr;  // runtime/row_products.h
+  bool bf16_products = false;                 // runtime/row_products.h
 
  private:
   struct Slot {

@@ -11,6 +11,7 @@
 #include "core/escape.h"
 #include "core/files/folders.h"
 #include "evaluation/evaluate.h"
+#include "kernels/cpu/gemm.h"
 #include "keys/measures.h"
 #include "memory/store.h"
 #include "model/ffn/expert_parallel.h"
@@ -18,6 +19,7 @@
 #include "ops/conv.h"
 #include "ops/elementwise.h"
 #include "recipe/schedule.h"
+#include "runtime/row_products.h"
 #include "train/step.h"
 #include "verify/fixture.h"
 
@@ -83,6 +85,8 @@ class Case {
     report_.file = path;
     report_.kind = fixture_.kind();
     ctx_ = make_context(options.device, options.precision, make_host(options.threads, {}, options.group));
+    if (bf16_products(*ctx_) && !cpu::bf16_gemm_reason().empty())
+      bad_input(Code::precision_unusable, "precision \"bf16\": {}; use \"fp32\"", cpu::bf16_gemm_reason());
     ctx_->expert_group = options.group;
   }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+
 #include "core/error.h"
 #include "kernels/cpu/math.h"
 #include "ops/attention.h"
@@ -60,6 +63,77 @@ TEST(Gemm, EveryPathMatchesPlainLoops) {
       EXPECT_LE(gemm_error<float>(s, ta, tb, 0.5f, add ? 2.0f : 0.0f, own), 2e-6);
       EXPECT_LE(gemm_error<double>(s, ta, tb, 1.0, add ? 1.0 : 0.0, parallel), 1e-13);
       EXPECT_LE(gemm_error<double>(s, ta, tb, 1.0, add ? 1.0 : 0.0, own), 1e-13);
+    }
+  }
+}
+
+// Rounds to bf16, to the nearest, ties to even.
+float rounded_to_bf16(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::bit_cast<float>((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000u);
+}
+
+// A product in bf16 is the product of the rounded operands, summed in float.
+TEST(Gemm, MultipliesInBf16) {
+  if (!cpu::bf16_gemm_reason().empty()) GTEST_SKIP() << cpu::bf16_gemm_reason();
+  Threads threads(3), one_thread(1);
+  for (const GemmShape& s : gemm_shapes) {
+    for (int mode = 0; mode < 8; ++mode) {
+      SCOPED_TRACE(fmt::format("{}x{}x{} mode {}", s.m, s.n, s.k, mode));
+      cpu::Product<float> product{(mode & 1) != 0,
+                                  (mode & 2) != 0,
+                                  s.m,
+                                  s.n,
+                                  s.k,
+                                  0.5f,
+                                  nullptr,
+                                  0,
+                                  nullptr,
+                                  0,
+                                  (mode & 4) != 0 ? 2.0f : 0.0f,
+                                  nullptr,
+                                  0};
+      product.lda = (product.transpose_a ? s.m : s.k) + 3;
+      product.ldb = (product.transpose_b ? s.k : s.n) + 2;
+      product.ldc = s.n + 5;
+      const auto floats_of = [](const Array& array) {
+        return std::vector<float>(array.values.begin(), array.values.end());
+      };
+      std::vector<float> a = floats_of(normals({(product.transpose_a ? s.k : s.m) + 1, product.lda}, "a")),
+                         b = floats_of(normals({(product.transpose_b ? s.n : s.k) + 1, product.ldb}, "b")),
+                         c = floats_of(normals({s.m + 1, product.ldc}, "c")), expected = c, exact = c;
+      for (float& x : a) x *= 1.0123f;  // the test's numbers themselves are representable in bf16
+      for (float& x : b) x *= 1.0123f;
+      product.a = a.data();
+      product.b = b.data();
+      product.c = exact.data();
+      cpu::native_gemm(product);
+      std::vector<float> rounded_a = a, rounded_b = b;
+      for (float& x : rounded_a) x = rounded_to_bf16(x);
+      for (float& x : rounded_b) x = rounded_to_bf16(x);
+      product.a = rounded_a.data();
+      product.b = rounded_b.data();
+      product.c = expected.data();
+      cpu::native_gemm(product);
+      product.a = a.data();
+      product.b = b.data();
+      product.c = c.data();
+      product.bf16 = true;
+      std::vector<float> again = c;
+      cpu::gemm(threads, product);
+      product.c = again.data();
+      cpu::gemm(one_thread, product);
+      EXPECT_TRUE(again == c) << "the number of threads changes bits";
+      double error = 0, from_exact = 0, length = 0;
+      for (std::size_t i = 0; i < c.size(); ++i) {
+        error += std::pow(c[i] - expected[i], 2);
+        from_exact += std::pow(c[i] - exact[i], 2);
+        length += std::pow(expected[i], 2);
+      }
+      EXPECT_LE(std::sqrt(error), 2e-6 * std::sqrt(length));
+      if (s.m * s.n * s.k > 1000) {
+        EXPECT_GT(std::sqrt(from_exact), 1e-4 * std::sqrt(length)) << "not rounded";
+      }
     }
   }
 }

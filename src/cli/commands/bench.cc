@@ -212,7 +212,7 @@ void set_up_bench_generate(Command& command) {
       ->capture_default_str();
   command.add_flag("--half-weights", options->bench.half_weights, "on the CPU: weights in bf16");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", options->precision, "fp32 or bf16");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_json(options->json);
   command.callback([options] { run_generate(*options); });
@@ -227,7 +227,7 @@ void set_up_bench_train(Command& command) {
       ->range(0, 1000000)
       ->capture_default_str();
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", options->precision, "fp32 or bf16");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_flag("--no-overlap", options->no_overlap,
                    "on several ranks, send all gradients at the end, not layer by layer during the backward pass");

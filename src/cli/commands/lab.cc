@@ -271,7 +271,7 @@ void set_up_lab_run(Command& command) {
   command.add_option("--max-steps", options->max_steps,
                      "maximum number of steps; the learning-rate schedule is shortened to it");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", options->precision, "fp32 or bf16");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command
       .add_option("--ranks-per-run", options->ranks_per_run,

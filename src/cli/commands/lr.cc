@@ -116,7 +116,7 @@ void set_up_lr(Command& command) {
       ->capture_default_str();
   command.add_option("-o,--out", flags->out, "also write learning rates and losses to this CSV file");
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", flags->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", flags->precision, "fp32 or bf16");
   command.add_option("--threads", flags->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_json(flags->json);
   command.callback([flags] { run(*flags); });

@@ -163,7 +163,7 @@ void set_up_serve(Command& command) {
   command.add_option("--grace", options->grace, "seconds for accepted requests to finish after SIGTERM")
       ->capture_default_str();
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--precision", options->precision, "fp32, bf16 (GPU) or f64 (CPU); default: as trained");
+  command.add_option("--precision", options->precision, "fp32, bf16 or f64 (CPU); default: as trained");
   command.add_option("--threads", options->threads, "CPU threads per run; 0 = all available")
       ->range(0, max_threads)
       ->capture_default_str();

@@ -143,7 +143,7 @@ void set_up_sweep(Command& command) {
                    fmt::format("short runs ({} steps) with learning rates from 0.0001 to 0.1", lr_steps));
   command.add_option("-o,--out", flags->out, "folder of the run folders (default: runs/RECIPE-sweep)");
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", flags->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", flags->precision, "fp32 or bf16");
   command.add_option("--threads", flags->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_json(flags->json);
   command.callback([flags] { run(*flags); });

@@ -318,7 +318,7 @@ void set_up_train(Command& command) {
   command.add_option("--from-checkpoint", options->from_checkpoint, "with --from: latest (default), best, or a step");
   command.add_flag("--with-optimizer", options->with_optimizer, "with --from: also load the optimizer state");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
-  command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");
+  command.add_option("--precision", options->precision, "fp32 or bf16");
   command.add_option("--threads", options->threads, "CPU threads; 0 = all available")->range(0, max_threads);
   command.add_flag("--board", options->board, "serve the board while the run trains (see 'some board')");
   command.add_json(options->json);

@@ -72,7 +72,7 @@ void set_up_verify(Command& command) {
   auto options = std::make_shared<VerifyFlags>();
   command.add_option("PATHS", options->paths, "fixture files or folders of them")->required();
   command.add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--precision", options->precision, "fp32, f64 (CPU) or bf16 (GPU)")->capture_default_str();
+  command.add_option("--precision", options->precision, "fp32, bf16 or f64 (CPU)")->capture_default_str();
   command.add_option("--tolerance", options->tolerance, "tolerance for all tensors (default: per precision)");
   command.add_flag("--all", options->all, "show every tensor");
   command.add_json(options->json);

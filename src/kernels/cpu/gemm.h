@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/threads.h"
@@ -26,6 +27,8 @@ struct Product {
   T beta;
   T* c;
   std::int64_t ldc;
+  // Rounds op(A) and op(B) to bf16 and sums in float (float only; bf16_gemm_reason() must be empty).
+  bool bf16 = false;
 };
 
 // Computes one GEMM in the calling thread. For use inside a piece of a parallel_for.
@@ -61,11 +64,31 @@ Product<T> part_of(const Product<T>& product, const Tile& tile) {
   return part;
 }
 
+// Both operands of a product, rounded to bf16 on all threads, so that its tiles need not round them again. They are in
+// memory of the calling thread and valid until its next GEMM.
+struct RoundedOperands {
+  std::uint16_t *a, *b;
+  std::int64_t lda, ldb;
+};
+RoundedOperands round_operands(Threads& threads, const Product<float>& product);
+// Computes a tile of the product in the calling thread.
+void multiply_rounded(const Product<float>& product, const RoundedOperands& operands, const Tile& tile);
+
 // Computes a GEMM on all threads; epilogue(tile) is called right after each tile, while it is in the cache.
 constexpr std::int64_t tiles_wanted = 8;
 template <typename T, typename Epilogue>
 void gemm_then(Threads& threads, const Product<T>& product, Epilogue&& epilogue) {
   const std::vector<Tile> tiles = make_tiles(product.m, product.n, tiles_wanted);
+  if constexpr (std::is_same_v<T, float>) {
+    if (product.bf16 && product.k > 0 && tiles.size() > 1) {
+      const RoundedOperands operands = round_operands(threads, product);
+      return parallel_for(threads, static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
+        const Tile& tile = tiles[static_cast<std::size_t>(i)];
+        multiply_rounded(product, operands, tile);
+        epilogue(tile);
+      });
+    }
+  }
   parallel_for(threads, static_cast<std::int64_t>(tiles.size()), [&](std::int64_t i) {
     const Tile& tile = tiles[static_cast<std::size_t>(i)];
     gemm_serial(part_of(product, tile));
@@ -95,6 +118,9 @@ void gemm_batch(Threads& threads, const std::vector<Product<double>>& products);
 
 bool gemm_is_onednn();           // true if oneDNN computes float GEMMs
 std::string gemm_description();  // for display: which library, or why oneDNN is not used
+
+// Returns why this machine cannot multiply in bf16; empty if it can. That requires a CPU with AVX512-BF16, and oneDNN.
+std::string bf16_gemm_reason();
 
 // Returns the FLOP/s in float that this machine's oneDNN reaches at this size with its own threading on as many threads
 // (our own kernel's rate without oneDNN). This is the reference rate for all other measurements.

@@ -17,6 +17,13 @@ void row_gemm_serial(const Product<float>& product, const std::uint16_t* half);
 template <>
 void row_gemm_serial(const Product<double>& product, const std::uint16_t* half);
 
+// Returns the product of a layer in the context's precision.
+template <typename T>
+Product<T> in_precision(const Context& ctx, Product<T> product) {
+  product.bf16 = std::is_same_v<T, float> && bf16_products(ctx);
+  return product;
+}
+
 // gemm_serial, or row_gemm_serial while text is generated.
 template <typename T>
 void gemm_serial_for(const Context& ctx, const Product<T>& product) {

@@ -73,28 +73,30 @@ class Matrices {
     if (hadamard_)
       first_.forward_rows(e, rows, factor1(), x, hidden);
     else
-      gemm_serial_for(*ctx_,
-                      Product<T>{false, true, rows, f_, d_, T(1), x, d_, w1_ + e * f_ * d_, d_, T(0), hidden, f_});
+      gemm_serial_for(*ctx_, in_precision(*ctx_, Product<T>{false, true, rows, f_, d_, T(1), x, d_, w1_ + e * f_ * d_,
+                                                            d_, T(0), hidden, f_}));
   }
   void hidden_backward(std::int64_t e, std::int64_t rows, const T* dhidden, T* dx) const {
     if (hadamard_)
       first_.transposed_rows(e, rows, factor1(), dhidden, dx);
     else
-      gemm_serial(Product<T>{false, false, rows, d_, f_, T(1), dhidden, f_, w1_ + e * f_ * d_, d_, T(0), dx, d_});
+      gemm_serial(in_precision(
+          *ctx_, Product<T>{false, false, rows, d_, f_, T(1), dhidden, f_, w1_ + e * f_ * d_, d_, T(0), dx, d_}));
   }
   // activations: [rows, f]; y: [rows, d].
   void output(std::int64_t e, std::int64_t rows, const T* activations, T* y) const {
     if (hadamard_)
       second_.transposed_rows(e, rows, factor2(), activations, y);
     else
-      gemm_serial_for(*ctx_,
-                      Product<T>{false, true, rows, d_, f_, T(1), activations, f_, w2_ + e * d_ * f_, f_, T(0), y, d_});
+      gemm_serial_for(*ctx_, in_precision(*ctx_, Product<T>{false, true, rows, d_, f_, T(1), activations, f_,
+                                                            w2_ + e * d_ * f_, f_, T(0), y, d_}));
   }
   void output_backward(std::int64_t e, std::int64_t rows, const T* dy, T* dactivations) const {
     if (hadamard_)
       second_.forward_rows(e, rows, factor2(), dy, dactivations);
     else
-      gemm_serial(Product<T>{false, false, rows, f_, d_, T(1), dy, d_, w2_ + e * d_ * f_, f_, T(0), dactivations, f_});
+      gemm_serial(in_precision(
+          *ctx_, Product<T>{false, false, rows, f_, d_, T(1), dy, d_, w2_ + e * d_ * f_, f_, T(0), dactivations, f_}));
   }
 
  private:
@@ -256,12 +258,14 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const ExpertWeigh
     const std::int64_t begin = offsets[e], count = offsets[e + 1] - begin;
     if (count == 0) continue;
     if (w1_learns) {
-      products.push_back({true, false, f, d, count, T(1), hidden + begin * f, f, inputs + begin * d, d, T(1),
-                          grads->w1.data<T>() + e * f * d, d});
+      products.push_back(
+          in_precision(ctx, Product<T>{true, false, f, d, count, T(1), hidden + begin * f, f, inputs + begin * d, d,
+                                       T(1), grads->w1.data<T>() + e * f * d, d}));
     }
     if (w2_learns) {
-      products.push_back({true, false, d, f, count, T(1), answers + begin * d, d, activations + begin * f, f, T(1),
-                          grads->w2.data<T>() + e * d * f, f});
+      products.push_back(
+          in_precision(ctx, Product<T>{true, false, d, f, count, T(1), answers + begin * d, d, activations + begin * f,
+                                       f, T(1), grads->w2.data<T>() + e * d * f, f}));
     }
   }
   gemm_batch(*ctx.threads, products);

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/support.h"
 
 namespace some::cpu {
@@ -44,7 +45,8 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
     const std::int64_t rows = std::min(rows_at_once, tokens - first);
     const T* states = h.data<T>() + first * d;
     gemm_then(*ctx.threads,
-              Product<T>{false, true, rows, vocabulary, d, T(1), states, d, w, d, T(0), logits, vocabulary},
+              in_precision(
+                  ctx, Product<T>{false, true, rows, vocabulary, d, T(1), states, d, w, d, T(0), logits, vocabulary}),
               [&](const Tile& tile) {
                 if (b == nullptr) return;
                 for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
@@ -67,11 +69,11 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
       }
     });
     if (dh == nullptr) continue;
-    gemm(*ctx.threads, false, false, rows, d, vocabulary, T(1), logits, vocabulary, w, d, T(0),
-         dh->data<T>() + first * d, d);
+    gemm(*ctx.threads, in_precision(ctx, Product<T>{false, false, rows, d, vocabulary, T(1), logits, vocabulary, w, d,
+                                                    T(0), dh->data<T>() + first * d, d}));
     if (weight.grad) {
-      gemm(*ctx.threads, true, false, vocabulary, d, rows, T(1), logits, vocabulary, states, d, T(1),
-           weight.grad.data<T>(), d);
+      gemm(*ctx.threads, in_precision(ctx, Product<T>{true, false, vocabulary, d, rows, T(1), logits, vocabulary,
+                                                      states, d, T(1), weight.grad.data<T>(), d}));
     }
     if (bias && bias.grad) add_column_sums(ctx, logits, rows, vocabulary, bias.grad.data<T>());
   }

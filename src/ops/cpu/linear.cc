@@ -18,7 +18,7 @@ void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bia
   T* result = y.data<T>();
   const Product<T> product{false, true, rows,   out, in, T(1), x.data<T>(), in, weight.compute.data<T>(),
                            in,    T(0), result, out};
-  gemm_then_for(ctx, product, [&](const Tile& tile) {
+  gemm_then_for(ctx, in_precision(ctx, product), [&](const Tile& tile) {
     for (std::int64_t row = tile.row_begin; row < tile.row_end; ++row) {
       T* line = result + row * out;
       if (b != nullptr) {
@@ -33,8 +33,9 @@ void affine(Context& ctx, const Tensor& x, const Param& weight, const Param& bia
 template <typename T>
 void input_gradient(Context& ctx, const Tensor& dy, const Param& weight, Tensor& dx, Into into) {
   const std::int64_t rows = dy.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
-  gemm(*ctx.threads, false, false, rows, in, out, T(1), dy.data<T>(), out, weight.compute.data<T>(), in,
-       into == Into::add ? T(1) : T(0), dx.data<T>(), in);
+  gemm(*ctx.threads,
+       in_precision(ctx, Product<T>{false, false, rows, in, out, T(1), dy.data<T>(), out, weight.compute.data<T>(), in,
+                                    into == Into::add ? T(1) : T(0), dx.data<T>(), in}));
 }
 
 template <typename T>
@@ -43,8 +44,8 @@ void backward(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weig
   const std::int64_t rows = x.dim(0), in = weight.compute.dim(1), out = weight.compute.dim(0);
   const T* gradient = dy.data<T>();
   if (weight.grad) {
-    gemm(*ctx.threads, true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in, T(1), weight.grad.data<T>(),
-         in);
+    gemm(*ctx.threads, in_precision(ctx, Product<T>{true, false, out, in, rows, T(1), gradient, out, x.data<T>(), in,
+                                                    T(1), weight.grad.data<T>(), in}));
   }
   if (bias && bias.grad) add_column_sums(ctx, gradient, rows, out, bias.grad.data<T>());
   if (dx != nullptr) input_gradient<T>(ctx, dy, weight, *dx, into);

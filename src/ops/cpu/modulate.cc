@@ -105,8 +105,9 @@ void say(Context& ctx, const Modulation& in, Tensor& pre) {
     const std::int64_t count = block.end - block.begin;
     T* input = thread_buffer<T>(0, count * d);
     view.gather(block, input);
-    gemm_serial_for(ctx, Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d, T(0),
-                                    said + block.begin * f, f});
+    gemm_serial_for(
+        ctx, in_precision(ctx, Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d,
+                                          T(0), said + block.begin * f, f}));
   });
 }
 
@@ -166,8 +167,9 @@ void hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstate
   T* shares = rows.data<T>();
   T* inputs = learns ? ctx.scratch({choices, d}).template data<T>() : nullptr;
   for_each_block(ctx, in.plan, [&](const Block& block) {
-    gemm_serial(Product<T>{false, false, block.end - block.begin, d, f, T(1), gradients + block.begin * f, f,
-                           view.w1 + block.expert * f * d, d, T(0), shares + block.begin * d, d});
+    gemm_serial(
+        in_precision(ctx, Product<T>{false, false, block.end - block.begin, d, f, T(1), gradients + block.begin * f, f,
+                                     view.w1 + block.expert * f * d, d, T(0), shares + block.begin * d, d}));
     if (learns) view.gather(block, inputs + block.begin * d);
   });
   add_rows<T>(ctx, in, rows, dstates);
@@ -176,8 +178,8 @@ void hear(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstate
   for (std::int64_t e = 0; e < view.experts; ++e) {
     const std::int64_t begin = view.offsets[e], count = view.offsets[e + 1] - begin;
     if (count == 0) continue;
-    products.push_back({true, false, f, d, count, T(1), gradients + begin * f, f, inputs + begin * d, d, T(1),
-                        grads->w1.data<T>() + e * f * d, d});
+    products.push_back(in_precision(ctx, Product<T>{true, false, f, d, count, T(1), gradients + begin * f, f,
+                                                    inputs + begin * d, d, T(1), grads->w1.data<T>() + e * f * d, d}));
   }
   gemm_batch(*ctx.threads, products);
 }
