@@ -118,7 +118,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
   RunSamples samples;
   const auto checkpoints = list_checkpoints(run.found.folder);
   if (!run.recipe.model.causal) {
-    samples.skipped = "none: a model without a causal mask cannot generate text";
+    samples.skipped = "none (a model without a causal mask cannot generate text)";
     return samples;
   }
   const std::string kept = (fs::path(run.found.folder) / "samples.json").string();
@@ -132,7 +132,7 @@ RunSamples sample_run(const RunHistory& run, const DeviceChoice& device, const H
     }
   }
   if (checkpoints.empty()) {
-    samples.skipped = "none: no checkpoint in the run folder";
+    samples.skipped = "none (no checkpoint in the run folder)";
     return samples;
   }
   if (choose_device(device).kind == DeviceKind::cpu && run.parameters.total > max_parameters_on_a_cpu) {

@@ -153,7 +153,7 @@ TEST_F(Queue, ASignalWhileTextIsReadStopsBeforeTheRunBegins) {
 TEST_F(Queue, GoesOnWhenOneFails) {
   const auto entries = run_queue(plan({"away", "wild", "one"}), {});
   EXPECT_EQ(outcomes(entries), (Lines{"away: failed", "wild: failed", "one: done"}));
-  EXPECT_NE(entries[0].message.find("data.train = \"nowhere/train.txt\" is not there"), std::string::npos)
+  EXPECT_NE(entries[0].message.find("data.train = \"nowhere/train.txt\": text not found"), std::string::npos)
       << entries[0].message;
   EXPECT_NE(entries[0].message.find("--builtin"), std::string::npos);
   EXPECT_NE(entries[1].message.find("the loss became"), std::string::npos) << entries[1].message;

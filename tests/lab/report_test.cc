@@ -149,8 +149,8 @@ TEST_F(LabReport, PublishedStandsBesideReproduced) {
   // Loss over non-padding tokens next to the padded loss: half of the positions are text.
   EXPECT_TRUE(holds(report.markdown, "| 2 | 20 | 2.0000 | 7.39 | 0.5000 | 1.0010 | 50.0 % | 0.520 |"));
   EXPECT_TRUE(holds(report.markdown, "here it is 1.0000, **0.1000 above** (+11.1 %)"));
-  EXPECT_TRUE(holds(report.markdown, "It is one run against one run"));
-  EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions this loss is averaged over are text"));
+  EXPECT_TRUE(holds(report.markdown, "One run is compared with one run"));
+  EXPECT_TRUE(holds(report.markdown, "Only 50.0 % of the positions in this loss are text"));
   EXPECT_TRUE(holds(report.markdown, "| parameters, million | 12.50 | 0.0"));
   EXPECT_TRUE(holds(report.markdown, "| non-padding tokens per second | – | 500 |"));
   // Numbers of the whole run; the best epoch is the second.
@@ -371,7 +371,7 @@ TEST_F(LabReport, SamplesOutliveTheirCheckpoint) {
                 R"("trace":[{"token":"A","experts":[3],"gates":[1.0]}]})");
   EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "A kept story"));
   fs::remove(folder_ / "runs/told/samples.json");
-  EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "Sample text: none, since no checkpoint is in"));
+  EXPECT_TRUE(holds(make_report(index_, {}, options_).markdown, "Sample text: none (no checkpoint in the run folder)"));
 }
 
 // Every number of every [published] table of the project is in a line of its run, whether or not the run was done.
