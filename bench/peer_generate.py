@@ -24,7 +24,7 @@ FORMS = ("dense-match", "dense-conv", "mod-shift-gentle")
 
 
 class Step:
-    """What the blocks see of a decoding step: earlier states come from a table of all positions so far."""
+    """Computes the blocks of a decoding step; earlier states come from a table of all positions so far."""
 
     def __init__(self, history, past, position):
         self.history, self.past, self.position = history, past, position

@@ -30,7 +30,7 @@ VARIANTS = [shape + how for shape in ("packed", "padded") for how in ("", "-comp
 
 
 def batches(count, packed, rows, length, device):
-    """Documents of about 215 tokens, one per row. Returns the batches and their mean number of real tokens."""
+    """Returns batches of documents of about 215 tokens, one per row, and their mean number of non-padding tokens."""
     generator = torch.Generator().manual_seed(1)
     longest = [(torch.randn(rows, generator=generator) * 85 + 215).clamp(min(60, length), length).long()
                for _ in range(count)]
@@ -59,7 +59,7 @@ def batches(count, packed, rows, length, device):
 
 
 def record(step, sample):
-    """Records one step as a CUDA graph; returns a function that copies a batch into place and launches it."""
+    """Records one step as a CUDA graph; returns a function that copies a batch into place and launches the graph."""
     place = replace(sample, **{name: getattr(sample, name).clone() for name in
                                ("tokens", "positions", "targets", "past", "real")})
     if sample.starts is not None:

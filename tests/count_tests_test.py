@@ -13,7 +13,8 @@ OTHER_SHARD = '<testcase name="Far" classname="Sum" status="notrun" result="supp
 
 
 def count(entries, results):
-    """Exit code and output for ctest's entries {name: status or skip message} and programs' results {name: text}."""
+    """Returns exit code and output for ctest's entries {name: status or skip message} and programs' results {name:
+    text}."""
     with tempfile.TemporaryDirectory() as build:
         os.mkdir(os.path.join(build, "tests"))
         for name, text in results.items():

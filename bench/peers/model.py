@@ -1,5 +1,6 @@
-"""The language models that the program trains, in PyTorch: best effort with what PyTorch offers. Static shapes, nothing
-that the host waits for: assignments are sorted by expert on the device and one grouped GEMM computes all experts."""
+"""The language models of the program in PyTorch: best effort with what PyTorch offers. Static shapes and no host
+synchronization: assignments are sorted by expert on the device, and one grouped GEMM computes all experts.
+"""
 import inspect
 import math
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ VOCABULARY = 8192
 
 @dataclass(frozen=True)
 class Form:
-    """One recipe of the program. `block`: dense, published, features, modulated or trained."""
+    """Settings of one recipe of the program. `block`: dense, published, features, modulated or trained."""
 
     block: str
     d: int = 512
@@ -56,7 +57,8 @@ def form(name, **changes):
 
 @dataclass
 class Batch:
-    """Positions of one batch, flat. `rows`, `length`: its padded shape. starts: where sequences begin, or None."""
+    """Positions of one batch, flat. `rows`, `length`: its padded shape. starts: first position of each sequence, or
+    None."""
 
     tokens: torch.Tensor
     positions: torch.Tensor
@@ -68,7 +70,7 @@ class Batch:
     length: int
 
     def table(self, x):
-        """The states that `past` indexes: row 0 is zero."""
+        """Adds a zero row 0 to the states that `past` indexes."""
         return F.pad(x, (0, 0, 1, 0))
 
     def tensors(self):
@@ -77,7 +79,7 @@ class Batch:
 
 
 def grouped(rows, matrices, ends):
-    """rows [n, in] sorted by group times matrices [E, in, out]; ends [E]: where each group ends."""
+    """Grouped GEMM: rows [n, in] sorted by group, times matrices [E, in, out]; ends [E]: end of each group."""
     if hasattr(torch, "_grouped_mm") and rows.is_cuda:
         return torch._grouped_mm(rows, matrices, offs=ends)
     bounds = [0] + ends.tolist()
@@ -119,7 +121,7 @@ class Dense(nn.Module):
 
 
 class Routed(nn.Module):
-    """Router, keys and assignments; what the experts compute is in the classes below."""
+    """Router, keys and assignments; the classes below compute the experts."""
 
     def __init__(self, form):
         super().__init__()
@@ -156,7 +158,8 @@ class Routed(nn.Module):
 
     @torch.no_grad()
     def update(self, query, chosen, gates, real):
-        """The key rules of the published form (attraction, peer pull, decay), or the load-balancing bias of others."""
+        """The key rules of the published form (attraction, peer pull, decay), or the load-balancing bias of other
+        forms."""
         experts, k = self.form.experts, self.form.top_k
         counts = torch.zeros_like(self.usage).index_add_(0, chosen.reshape(-1), real.repeat_interleave(k))
         if self.learned:

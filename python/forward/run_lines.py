@@ -1,4 +1,4 @@
-"""metrics.jsonl of a run (docs/metrics.schema.json), line by line, for whoever sends it elsewhere."""
+"""Reads metrics.jsonl of a run (docs/metrics.schema.json) line by line, for forwarding to other programs."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ import tomllib
 
 
 def options(description, group):
-    """The command line of a forwarder: the run, --follow, and --GROUP, the name that it goes under there."""
+    """Parses the command line of a forwarder: the run, --follow, and --GROUP, the name of the run's group there."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", help="run folder")
     parser.add_argument(f"--{group}", default="some", dest="group", help="its name there (default: some)")
@@ -19,7 +19,7 @@ def options(description, group):
 
 
 def lines(folder, follow=False, seconds=5.0):
-    """The lines so far; with follow also those that come, until the run is finished (timing.jsonl says so)."""
+    """Yields the existing lines; with follow also new ones, until the run is finished (according to timing.jsonl)."""
     path, rest, read = os.path.join(folder, "metrics.jsonl"), b"", 0
     while True:
         finished = is_finished(folder)  # asked first: what is written after it is read in this round
@@ -48,7 +48,7 @@ def is_finished(folder):
 
 
 def numbers(line):
-    """The numbers of a line by flat names: "train/loss", "eval/layer1/validation/gini"."""
+    """Returns the numbers of a line by flat names: "train/loss", "eval/layer1/validation/gini"."""
     out = {}
 
     def walk(prefix, value):
@@ -70,7 +70,7 @@ def numbers(line):
 
 
 def settings(folder):
-    """Every setting of the run by its full name."""
+    """Returns all settings of the run by full name."""
     with open(os.path.join(folder, "config.toml"), "rb") as file:
         tables = tomllib.load(file)
     out = {}

@@ -12,7 +12,7 @@ U64 = np.uint64
 
 
 def mix64(x):
-    """A well-mixed 64-bit hash of a 64-bit number (a Python int)."""
+    """Returns a well-mixed 64-bit hash of a 64-bit number (a Python int)."""
     x = (x + 0x9E3779B97F4A7C15) & MASK64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -28,7 +28,7 @@ def mix64_array(x):
 
 
 def stream_key(seed, name):
-    """The key of the stream of one purpose, such as "experts.3.down"."""
+    """Returns the key of the stream of one purpose, such as "experts.3.down"."""
     key = mix64(seed & MASK64)
     for byte in name.encode():
         key = mix64(key ^ byte)
@@ -36,7 +36,7 @@ def stream_key(seed, name):
 
 
 def philox(key, first, count):
-    """The four 32-bit words of the blocks first .. first + count - 1: uint64 [count, 4]."""
+    """Returns the four 32-bit words of the blocks first .. first + count - 1: uint64 [count, 4]."""
     word = U64(0xFFFFFFFF)
     counter = np.arange(first, first + count, dtype=U64)
     c0, c1 = counter & word, counter >> U64(32)
@@ -65,17 +65,17 @@ def bits64(key, first, count):
 
 
 def uniform(key, n):
-    """Number n of a stream, in [0, 1), with 24 random bits."""
+    """Returns number n of a stream, in [0, 1), with 24 random bits."""
     return float(int(bits32(key, n, 1)[0]) >> 8) * 2.0**-24
 
 
 def below(key, n, bound):
-    """Integer number n of a stream, in [0, bound)."""
+    """Returns integer number n of a stream, in [0, bound)."""
     return (int(bits64(key, n, 1)[0]) >> 32) * bound >> 32
 
 
 def symmetric(key, first, count):
-    """float32 in (-1, 1), never exactly 0."""
+    """Returns float32 numbers in (-1, 1), never exactly 0."""
     whole = (bits32(key, first, count) >> U64(8)).astype(np.int64)
     return (2 * whole + 1 - 16777216).astype(np.float32) * np.float32(2.0**-24)
 
@@ -92,7 +92,7 @@ def two_sum(a, b):
 
 
 def split(a):
-    """A number as the sum of two halves of 26 bits, whose products are exact."""
+    """Splits a number into two halves of 26 bits, whose products are exact."""
     high = a * 134217729.0  # 2^27 + 1
     high = high - (high - a)
     return high, a - high
@@ -127,7 +127,7 @@ def add_product(product, c):
 
 
 def fma(a, b, c):
-    """a * b + c in double precision, rounded once."""
+    """Returns a * b + c in double precision, rounded once."""
     a, b, c = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64))
     return add_product(two_product(a, b), c)
 
@@ -145,7 +145,7 @@ def exact_log(x):
 
 
 def exact_sincos_turn(t):
-    """sin and cos of 2 pi t for t in [0, 1)."""
+    """Returns sin and cos of 2 pi t for t in [0, 1)."""
     scaled = t * 4.0
     q = (scaled + 0.5).astype(np.int64)
     r = (scaled - q) * 1.57079632679489661923
@@ -164,7 +164,7 @@ def exact_sincos_turn(t):
 
 
 def normal(key, first, count):
-    """Standard normal numbers, rounded to float32; two per block (Box-Muller)."""
+    """Returns standard normal numbers, rounded to float32; two per block (Box-Muller)."""
     block = first // 2
     words = philox(key, block, (first + count + 1) // 2 - block)
     u = (words[:, 0].astype(np.float64) + 0.5) * 2.0**-32
@@ -202,7 +202,7 @@ def chain(products, start):
 
 
 def orthonormal_panel(p):
-    """Gram-Schmidt within the panels p [experts, columns, tall], column by column."""
+    """Orthonormalizes the panels p [experts, columns, tall] (Gram-Schmidt), column by column."""
     for j in range(p.shape[1]):
         own = p[:, j]
         square = chain(np.moveaxis(two_product(own, own), 2, 1), np.zeros(len(p)))
@@ -216,8 +216,8 @@ def orthonormal_panel(p):
 
 
 def orthonormal(a):
-    """Matrices [experts, wide, tall] with their rows made orthonormal: block Gram-Schmidt, done twice. Every number is one
-    chain of fused multiply-adds, upwards from 0; independent chains are computed at once."""
+    """Orthonormalizes the rows of matrices [experts, wide, tall]: block Gram-Schmidt, done twice. Every number is
+    one chain of fused multiply-adds, upwards from 0; independent chains are computed at once."""
     experts, wide, tall = a.shape
     rows = np.zeros((3, experts, wide, tall))  # finished rows, and their two halves
     columns = np.zeros((3, experts, tall, wide))  # the same transposed, for contiguous access
@@ -251,8 +251,8 @@ def draw_orthogonal(key, drop_key, first, rows, cols, experts):
 
 
 def hadamard_signs(seed, layer, name, expert, d, f, transforms):
-    """init = "hadamard": the signs of one matrix of one expert: float32 [blocks, transforms, P], P the next power of two
-    >= d. Such experts have no stored numbers; modeling_some applies them as transforms."""
+    """Returns the signs of one matrix of one expert with init = "hadamard": float32 [blocks, transforms, P], P the
+    next power of two >= d. Such experts have no stored numbers; modeling_some applies them as transforms."""
     size = 1 << (d - 1).bit_length()
     blocks, words = -(-f // size), -(-size // 64)
     count = blocks * transforms * words
@@ -273,7 +273,7 @@ STREAMS = {"w1": "down", "w2": "up"}  # the names that the matrices had first
 
 
 def draw_matrices(seed, init, layer, name, experts, rows, cols):
-    """Matrix `name` ("w1" or "w2") of all experts of a layer: float32 [experts, rows, cols]."""
+    """Returns matrix `name` ("w1" or "w2") of all experts of a layer: float32 [experts, rows, cols]."""
     if init not in METHODS:
         raise ValueError(f'some.init = "{init}" cannot be generated from a seed; must be one of {", ".join(METHODS)}')
     stream = f"experts.{layer}.{STREAMS[name]}"
@@ -301,7 +301,7 @@ def hash_matrices(name, matrices):
 
 
 def random_experts(seed, layer, token, experts, k):
-    """routing = "hash": k distinct experts for a token id, by Floyd's method, then shuffled."""
+    """Returns k distinct experts for a token id with routing = "hash": Floyd's method, then a shuffle."""
     key = mix64(mix64(seed ^ 0x726F757465) ^ (layer << 32 | token))
     drawn = 0
     chosen = []

@@ -38,23 +38,23 @@ except ImportError:  # a folder that is no package: its files lie on the path
 
 
 def normalize(v):
-    """v / max(|v|, 1e-12)."""
+    """Returns v / max(|v|, 1e-12)."""
     return v / v.norm(dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 def rates(size, device):
-    """10000^(-2i/size), in double precision."""
+    """Returns 10000^(-2i/size), in double precision."""
     return 10000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64, device=device) / size)
 
 
 def position_code(positions, d):
-    """positions [B, S] -> [B, S, d]: sines at even places, cosines at odd ones."""
+    """Maps positions [B, S] to [B, S, d]: sines at even indices, cosines at odd ones."""
     angle = positions[..., None].double() * rates(d, positions.device)
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
 
 
 def rotate(x, positions):
-    """Rotary positions for x [B, H, S, size]: each pair (2i, 2i+1) is turned by its angle."""
+    """Applies rotary positions to x [B, H, S, size]: rotates each pair (2i, 2i+1) by its angle."""
     angle = positions[:, None, :, None].double() * rates(x.shape[-1], x.device)
     sine, cosine = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
     a, b = x[..., 0::2], x[..., 1::2]
@@ -63,7 +63,8 @@ def rotate(x, positions):
 
 @dataclass
 class Cache:
-    """What was read so far: real positions, and for each layer the attention's keys and values, and the last states."""
+    """The tokens read so far: non-padding positions, and for each layer the keys and values of attention, and the
+    last states."""
 
     real: torch.Tensor = None  # bool [B, L]
     keys: dict = field(default_factory=dict)  # layer -> [B, H, L, size]
@@ -74,13 +75,13 @@ class Cache:
         return 0 if self.real is None else self.real.shape[1]
 
     def reorder(self, rows):
-        """The cache of other rows: beam search."""
+        """Reorders the rows of the cache, for beam search."""
         take = lambda by_layer: {layer: tensor[rows] for layer, tensor in by_layer.items()}
         return Cache(self.real[rows], take(self.keys), take(self.values), take(self.states))
 
 
 class Weight(nn.Module):
-    """A matrix that is used in another way than a linear layer's."""
+    """A matrix parameter that is not used as a linear layer."""
 
     def __init__(self, *shape):
         super().__init__()
@@ -121,7 +122,7 @@ class Attention(nn.Module):
 
 
 def hadamard_transform(x):
-    """The Hadamard transform of the last axis, a power of two, in Sylvester's order and not normalized."""
+    """Returns the unnormalized Hadamard transform over the last axis, a power of two, in Sylvester's order."""
     shape, stride = x.shape, 1
     while stride < shape[-1]:
         pairs = x.reshape(*shape[:-1], -1, 2, stride)
@@ -132,7 +133,7 @@ def hadamard_transform(x):
 
 
 class HadamardExperts:
-    """Experts whose matrices are Hadamard transforms with random signs (init = "hadamard"). Nothing is stored."""
+    """Experts whose matrices are Hadamard transforms with random signs (init = "hadamard"), without stored weights."""
 
     def __init__(self, setting, layer, answers, wanted):
         self.seed, self.layer, self.transforms = setting("some.library_seed"), layer, setting("some.hadamard_transforms")
@@ -144,7 +145,8 @@ class HadamardExperts:
                              f"trained with {wanted}: some.library_seed, some.hadamard_transforms or a size was changed")
 
     def signs(self, name, expert, like):
-        """[blocks, transforms, size]; drawn for each use, so that nothing grows with the number of experts."""
+        """Returns the signs, [blocks, transforms, size]; drawn for each use, so that memory does not grow with the
+        number of experts."""
         drawn = hadamard_signs(self.seed, self.layer, name, expert, self.d, self.f, self.transforms)
         return torch.from_numpy(drawn).to(device=like.device, dtype=like.dtype)
 
@@ -152,7 +154,7 @@ class HadamardExperts:
         return self.size ** (-0.5 * (self.transforms - 1)) / math.sqrt(3.0 * inputs)
 
     def apply(self, name, expert, x):
-        """w1[expert] x for rows x [N, d], or w2[expert] x for rows x [N, f]."""
+        """Returns w1[expert] x for rows x [N, d], or w2[expert] x for rows x [N, f]."""
         signs = self.signs(name, expert, x)
         if name == "w1":
             x = F.pad(x, (0, self.size - self.d))[:, None].expand(-1, len(signs), -1)
@@ -166,10 +168,8 @@ class HadamardExperts:
 
 
 class Experts(nn.Module):
-    """The matrices of all experts of a layer: frozen (buffers), with a low-rank correction, or learnt (parameters).
-
-    A library that is not among the weights is drawn from its seed when it is first needed; experts that are transforms
-    never have matrices."""
+    """The matrices of all experts of a layer: frozen (buffers), with LoRA, or trained (parameters). A library that
+    is not stored with the weights is generated from its seed on first use; Hadamard experts never have matrices."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -199,7 +199,7 @@ class Experts(nn.Module):
                 self.register_parameter(name + "_lora_b", nn.Parameter(torch.zeros(count, outputs, rank)))
 
     def draw(self, like):
-        """The library, on the device and of the type of a state."""
+        """Returns the library on the device and in the type of a hidden state."""
         seed, init, layer, wanted = self.drawn_from
         total = 0
         for name, shape in self.shapes.items():
@@ -226,14 +226,14 @@ class Experts(nn.Module):
 
 
 def chosen_rows(indices):
-    """For every expert somebody chose: its number, the rows that chose it, and as which of their choices."""
+    """Yields every selected expert: its number, the rows routed to it, and their top-k rank."""
     for expert in torch.unique(indices).tolist():
         rows, slots = (indices == expert).nonzero(as_tuple=True)
         yield expert, rows, slots
 
 
 class Block(nn.Module):
-    """One layer: attention, and a feed-forward block of frozen experts, a dense one, or none."""
+    """One layer: attention, and a feed-forward block with frozen experts, a dense one, or none."""
 
     def __init__(self, config, layer):
         super().__init__()
@@ -306,7 +306,7 @@ class Block(nn.Module):
         return self.norm2(x + y), query
 
     def states_before(self, x, new, cache):
-        """[past states as the last ones of the rows before, and these]: before(j) is where those j tokens before lie."""
+        """Returns the past states followed by these, and before(j), the index of the row j tokens earlier."""
         if self.past == 0:
             return None
         if cache is not None and self.layer in cache.states:
@@ -349,7 +349,7 @@ class Block(nn.Module):
         return query
 
     def choose(self, query, tokens):
-        """The experts of each token, best first, and their gates: [tokens, top_k] both."""
+        """Returns the experts of each token, best first, and their gates: both [tokens, top_k]."""
         flat = query.reshape(-1, query.shape[-1])
         keys = self.keys_average if hasattr(self, "keys_average") else self.keys
         scores = flat @ keys.to(flat.dtype).T
@@ -401,7 +401,8 @@ class Block(nn.Module):
         return y
 
     def modulated(self, x, looked, before, indices, gates):
-        """Experts that modulate a trained hidden layer; expert e hears 1 + e mod token_shift tokens before."""
+        """Experts that modulate a trained hidden layer; expert e reads the state 1 + e mod token_shift tokens
+        earlier."""
         self.experts.ready(x)
         seen = self.input_proj(x) if hasattr(self, "input_proj") else x
         z = self.hidden(looked)
@@ -436,7 +437,8 @@ KNOWN = {
 
 
 class SomeTransformer:
-    """What the plain model and that of transformers share; the modules have the names of the program's checkpoints."""
+    """Base class of the plain model and the transformers model; its modules have the names of the program's
+    checkpoints."""
 
     def build(self, config):
         for name, known in KNOWN.items():
@@ -450,9 +452,8 @@ class SomeTransformer:
         self.head = nn.Linear(d, vocab)
 
     def run(self, tokens, cache=None, real=None):
-        """Logits [B, S, V] of tokens [B, S], which follow what the cache holds; the cache is added to.
-
-        real: bool [B, S], false where a token is padding (before a text or behind it)."""
+        """Returns the logits [B, S, V] of tokens [B, S] that follow the contents of the cache, which is extended.
+        real: bool [B, S], false for padding tokens (before or after a text)."""
         if real is None:
             real = torch.ones_like(tokens, dtype=torch.bool)
         if cache is not None:
@@ -472,10 +473,10 @@ class SomeTransformer:
 
     @torch.no_grad()
     def write(self, prompt, max_new_tokens=200, temperature=0.0, top_k=0, top_p=1.0, seed=0, number=0):
-        """The tokens that follow a prompt (a list of ids), up to the end of the text: what `some generate` writes.
-
-        A text longer than model.seq_len goes on with a sliding context: when it is full its first half is dropped and
-        the rest is read again. number: of the prompt, where several are written with one seed."""
+        """Returns the tokens that follow a prompt (a list of ids), up to the end of the text, as `some generate`
+        does. A text longer than model.seq_len continues with a sliding context: when the context is full, its first
+        half is dropped and the rest is read again. number: index of the prompt, if several are generated with one
+        seed."""
         whole = self.config.setting("model.seq_len")
         step = max(1, whole // 2)
         begin_of = lambda length: 0 if length < whole else ((length - whole) // step + 1) * step
@@ -508,7 +509,7 @@ class SomeTransformer:
 
 
 def pick(logits, temperature, top_k, top_p, uniform):
-    """One draw; the likeliest token with temperature 0, the lower id among equals."""
+    """Samples one token; with temperature 0 the most likely token, ties to the lower id."""
     if temperature <= 0:
         return int(np.argmax(logits))
     order = np.arange(len(logits))
@@ -547,7 +548,7 @@ class SomeModel(SomeTransformer, nn.Module):
 
 
 def load(folder):
-    """The model of an exported folder, on the CPU, ready to be used. Names what is missing or does not fit."""
+    """Loads an exported folder on the CPU. Raises ValueError naming what is missing or does not fit."""
     config = SomeConfig.from_pretrained(folder)
     model = SomeModel(config)
     index = os.path.join(folder, "model.safetensors.index.json")
@@ -575,7 +576,7 @@ def load(folder):
 
 
 def save(model, folder):
-    """Writes weights and config.json, for `some import`; tokenizer.json is to be copied beside them."""
+    """Writes weights and config.json for `some import`; copy tokenizer.json into the same folder."""
     os.makedirs(folder, exist_ok=True)
     write_safetensors(os.path.join(folder, "model.safetensors"), model.state_dict())
     model.config.save_pretrained(folder)
@@ -615,7 +616,7 @@ if transformers is not None:
                 self.post_init()
 
         def _init_weights(self, module):
-            """Weights come from a run; there is nothing to draw here."""
+            """Does nothing: weights come from a run."""
 
         def get_input_embeddings(self):
             return self.embed

@@ -1,4 +1,4 @@
-"""Safetensors files, read and written with NumPy and PyTorch alone."""
+"""Reads and writes safetensors files with NumPy and PyTorch only."""
 
 import json
 import os
@@ -10,7 +10,7 @@ TYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "I32": np.int32,
 
 
 def read_safetensors(path):
-    """Name -> tensor, of one file."""
+    """Returns the tensors of one file by name."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if size > os.path.getsize(path) - 8:

@@ -1,4 +1,4 @@
-"""Stages that say whether the GPU computes what it should: tests, verify, sanitize."""
+"""Stages that check the GPU's results: tests, verify, sanitize."""
 import re
 import shutil
 from collections import Counter, defaultdict
@@ -10,7 +10,7 @@ BEGAN = re.compile(r"^\[ RUN +\] (\S+)$", re.M)
 
 
 def tests(session):
-    """Every test that is skipped on a machine without a GPU, of all programs."""
+    """Runs every test that is skipped on a machine without a GPU, of all programs."""
     filters = session.about["tests"]
     shards = [(program, i, SHARDS.get(program, 1)) for program in filters for i in range(SHARDS.get(program, 1))]
 
@@ -54,14 +54,14 @@ def tell_of_program(session, program, own):
 
 
 def fixtures(session):
-    """(name, folder) of the golden fixtures that came along."""
+    """Returns (name, folder) of the packed golden fixtures."""
     places = {"own": "main/tests/reference/fixtures", "shared": "shared/fixtures",
               "shared next": "shared/fixtures-next"}
     return [(name, session.pack / place) for name, place in places.items() if (session.pack / place).exists()]
 
 
 def verify(session):
-    """Golden fixtures, in every precision of the device."""
+    """Verifies the golden fixtures in every precision of the device."""
     for precision in ("fp32", "f64") if session.rehearse else ("fp32", "bf16"):
         for name, folder in fixtures(session):
             one = session.run(f"verify-{precision}-{name.replace(' ', '-')}",
@@ -75,7 +75,7 @@ def verify(session):
 
 
 def sanitize(session):
-    """compute-sanitizer over the fixtures in bf16, the operations and what learns in use."""
+    """Runs compute-sanitizer over the fixtures in bf16, the operations and online learning."""
     if session.rehearse:
         return session.note("sanitize: makes no sense on a CPU (the build with -DSOME_ASAN=ON is its like there)")
     if not shutil.which("compute-sanitizer"):

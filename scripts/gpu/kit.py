@@ -34,7 +34,7 @@ LONGEST_LINE = 2000
 
 
 def program_folders():
-    """Where CUDA's libraries may lie that the loader does not find by itself: the toolkit's folders, PyTorch's."""
+    """Folders that may contain CUDA libraries which the loader does not find: those of the toolkit and of PyTorch."""
     for pattern in ("usr/local/cuda*/lib64", "usr/local/cuda*/lib", "usr/local/cuda*/targets/*/lib"):
         yield from Path("/").glob(pattern)
     for place in sys.path:
@@ -43,7 +43,7 @@ def program_folders():
 
 @dataclass
 class Done:
-    """How a program ended. `code` is None where it was not begun, for want of time."""
+    """Result of a program. `code` is None if it was not started for lack of time."""
 
     code: int | None
     seconds: float = 0
@@ -56,14 +56,14 @@ class Done:
         return self.code == 0
 
     def json(self):
-        """What a program printed with --json; None where there is nothing of the kind."""
+        """Returns the object that a program printed with --json; None if it printed none."""
         try:
             return json.loads(self.out)
         except ValueError:
             return None
 
     def said(self):
-        """How it ended in a few words, and the last line it printed where that was badly."""
+        """Describes in a few words how it ended, with the last line it printed after a failure."""
         if self.code is None:
             return "not begun: no time left"
         how = "stopped at its limit" if self.cut else f"exit {self.code}"
@@ -114,7 +114,7 @@ class Session:
         return 0.0 if self.stopped else self.limit - (time.monotonic() - self.began)
 
     def stop(self, *_):
-        """Nothing is begun any more, and what runs is asked to save and end."""
+        """Starts nothing more, and asks running programs to save and end."""
         with self.lock:
             self.stopped = True
             for process in self.running:
@@ -129,7 +129,7 @@ class Session:
                 log.write(line + "\n")
 
     def note(self, line, bad=False):
-        """A line of the table at the end; `bad`: something is wrong, and the script will not end with 0."""
+        """Adds a line to the final table; `bad`: something is wrong, and the script will not exit with 0."""
         with self.lock:
             self.failures += bad
             self.table.append(line)
@@ -137,7 +137,7 @@ class Session:
             self.say("  " + line)
 
     def record(self, *path_and_value):
-        """record("speed", "a4", "padded", {...}): numbers for results.json."""
+        """Adds numbers to results.json: record("speed", "a4", "padded", {...})."""
         *path, last, value = path_and_value
         with self.lock:
             place = self.results
@@ -160,7 +160,7 @@ class Session:
     # --- programs ---
 
     def run(self, name, command, limit=None, environment=None):
-        """Runs a program to its end, at most `limit` seconds and never past the session's own limit."""
+        """Runs a program to its end, for at most `limit` seconds and never beyond the session's own limit."""
         left = self.left()
         if left < 1:
             return Done(None)
@@ -197,14 +197,15 @@ class Session:
         return Done(code, seconds, "".join(out), "".join(err), cut)
 
     def side_by_side(self, workers, work, items):
-        """work(item) for every item, in their order, so many at a time; the results in the same order."""
+        """Calls work(item) for every item in order, a limited number at a time; returns the results in the same
+        order."""
         with ThreadPoolExecutor(max_workers=max(1, workers)) as pool:
             return list(pool.map(work, items))
 
     # --- the machine ---
 
     def prepare_machine(self):
-        """Libraries that the loader does not find, and the folder that the tests were compiled to look into."""
+        """Returns missing libraries, and creates the source folder that the tests were compiled with."""
         self.find_libraries()
         source = Path(self.about["source"])
         ours = source.is_symlink() and (not source.exists() or (source.resolve().parent / "about.json").exists())
@@ -225,8 +226,8 @@ class Session:
 
     @contextmanager
     def shared_gpu(self):
-        """Programs begun in here share the GPU through one server (MPS), where there is one: the kernels of several
-        run at the same time, and not in turns. Nothing is killed meanwhile, since that ends the others too."""
+        """Lets programs started in this scope share the GPU through MPS, if available, so that their kernels run
+        concurrently. Nothing is killed meanwhile, since that would end the other programs too."""
         control = shutil.which("nvidia-cuda-mps-control")
         if self.rehearse or control is None:
             self.say("no server that shares the GPU: programs take turns")
@@ -268,7 +269,7 @@ class Session:
 
 
 class Details:
-    """The part of details.log that belongs to one program."""
+    """Returns the part of details.log that belongs to one program."""
 
     def __init__(self, session, name):
         self.session, self.name, self.written = session, name, 0
@@ -292,8 +293,8 @@ class Details:
 
 
 def unpack():
-    """The folder of this archive, unpacked where it is not yet. Another archive has another folder, and runs of its
-    own: those of two programs are not mixed, and two programs can be compared on one machine."""
+    """Unpacks this archive unless it is already unpacked, and returns its folder. Each archive has its own folder
+    and runs, so runs of two programs are never mixed, and two programs can be compared on one machine."""
     if "SOME_GPU_PACK" in os.environ:  # one that holds pack/ already
         return Path(os.environ["SOME_GPU_PACK"])
     place = Path(os.environ.get("SOME_GPU_FOLDER") or Path(tempfile.gettempdir(), "some-gpu"))

@@ -1,4 +1,4 @@
-"""Stages read and compare: what learns in use, its time and its gain. They train the runs that they need."""
+"""Stages read and compare: time and gain of online learning. They train the runs that they require."""
 from statistics import median
 
 from gpu.runs import Run, train_all
@@ -8,7 +8,7 @@ PAIRS = 5
 
 
 def trained(session, runs):
-    """The runs that are there and finished; says which are not."""
+    """Returns the finished runs; reports the others."""
     known = train_all(session, runs, len(runs))
     ready = [run for run in runs if (known.get(run.name) or {}).get("finished")]
     for run in runs:
@@ -18,7 +18,7 @@ def trained(session, runs):
 
 
 def read(session):
-    """Readings with and without a memory, in turn, five pairs of each length."""
+    """Reads with and without a memory alternately, five pairs per length."""
     stories = session.stories / "train.txt"
     short, long = (600, 1500) if session.rehearse else (300_000, 1_500_000)
     asked = [(short, session.other_text), (short, stories), (long, stories)]
@@ -42,7 +42,7 @@ def read(session):
 
 
 def read_pairs(session, run, tokens, text):
-    """Tells how long they took; returns the medians, by name, or None where something failed."""
+    """Prints the durations; returns the medians by name, or None after a failure."""
     seconds, last = {"memory": [], "alone": []}, {}
     kept = session.folder / "read.safetensors"
     common = [session.some, "read", run.folder(session), text, "--tokens", tokens, "--device", session.device, "--json"]
@@ -74,7 +74,8 @@ def read_pairs(session, run, tokens, text):
 
 
 def compare(session):
-    """Every way of learning in use, three seeds of mod-shift, on other text and on built-in recipes."""
+    """Compares all methods of online learning, with three seeds of mod-shift, on other text and on built-in
+    recipes."""
     tokens = 600 if session.rehearse else 40_000
     runs = trained(session, [Run(f"mod-shift-{seed}", "mod-shift", seed) for seed in range(3)])
     for label, text in (("shakespeare", session.other_text), ("recipes", "builtin:recipes")):

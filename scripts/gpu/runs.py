@@ -32,7 +32,7 @@ class Run:
 
     @property
     def own_text(self):
-        """Whether the list names what it learns from; others learn from the stories."""
+        """True if the list names the training text; other runs learn from the stories."""
         return any(change.startswith("data.train=") for change in self.changes)
 
     def settings(self, session):
@@ -58,7 +58,7 @@ def read_list(path):
 
 
 def lines_of(path):
-    """The objects of a .jsonl file; a line that was cut off is left out."""
+    """Returns the objects of a .jsonl file, without a truncated line."""
     found = []
     for line in path.read_text().splitlines() if path.exists() else []:
         try:
@@ -76,7 +76,7 @@ def gini(layer):
 
 
 def told(session, run):
-    """Everything of a run that tables are made of, epoch by epoch; None where it has not begun."""
+    """Returns all table values of a run, epoch by epoch; None if it has not started."""
     folder = run.folder(session)
     if not (folder / "config.toml").exists():
         return None
@@ -124,7 +124,8 @@ def cost_of(session, run):
 
 
 def train_one(session, run, workers, drop_weights):
-    """How it ended, in a few words, and whether that is well: finished, now or before, or stopped for want of time."""
+    """Describes in a few words how it ended, and whether that is a success: finished, now or before, or stopped for
+    lack of time."""
     stories = ["--data", session.stories / "train.txt", "--valid", session.stories / "valid.txt"]
     threads = max(1, (os.cpu_count() or 1) // workers)
     one = session.run(run.name, [session.some, "lab", "run", run.recipe, *run.settings(session),
@@ -140,9 +141,9 @@ def train_one(session, run, workers, drop_weights):
 
 
 def train_all(session, runs, workers, drop_weights=False):
-    """Trains what is not finished yet, and tells how each ended. Those that were interrupted come first, then the
-    longest, which leaves no long one for the end; or the shortest, where the machine may be gone after this call, and
-    with it all that was only begun. Returns {name: what is known of it}, without those that have not begun."""
+    """Trains unfinished runs and reports how each ended. Interrupted runs come first, then the longest, so that no
+    long run is left for the end; or the shortest, if the machine may be lost after this call together with all
+    unfinished runs. Returns {name: results}, without runs that have not started."""
     workers = max(1, min(workers, len(runs)))
     known = {run.name: told(session, run) for run in runs}
     finished = {name for name, one in known.items() if one and one["finished"]}
@@ -180,7 +181,7 @@ def train_all(session, runs, workers, drop_weights=False):
 
 
 def tell(session, runs, known):
-    """The table of runs: those that are finished, then what is not."""
+    """Prints the table of runs: finished ones first."""
     finished = [known[run.name] for run in runs if run.name in known and known[run.name]["finished"]]
     if finished:
         session.note(HEADING)
@@ -197,7 +198,7 @@ def tell(session, runs, known):
 
 
 def train(session):
-    """A few recipes of series A at full length."""
+    """Trains a few recipes of series A at full length."""
     runs = [Run(name, name) for name in session.only or ["a1", "a4", "a4-masked"]]
     known = train_all(session, runs, workers=1)
     tell(session, runs, known)
@@ -205,7 +206,7 @@ def train(session):
 
 
 def seeds(session):
-    """All runs of scripts/gpu-seeds.txt or another such list, or those of --runs."""
+    """Trains all runs of scripts/gpu-seeds.txt or another list, or those of --runs."""
     runs = read_list(session.list)
     if session.only:
         runs = [run for run in runs if run.name in session.only or run.recipe in session.only]

@@ -40,7 +40,7 @@ def bench(session, run, name, recipe, changes):
 
 
 def time_peers(session, names):
-    """The best PyTorch version of each form and shape, as {(form, shape): row}."""
+    """Returns the best PyTorch version of each form and shape, as {(form, shape): row}."""
     found = {}
     for shape in ("packed", "padded"):
         forms = [name for name in names if name in (PADDED if shape == "padded" else COMPARED + PADDED + ("moe-top2",))]

@@ -98,7 +98,8 @@ class Disk:
 
 
 class Change:
-    """A change of the bytes of a file, or of names in folders. It is on the disk when all that it touches is flushed."""
+    """A change of the bytes of a file, or of names in folders. It is on disk once everything that it affects is
+    flushed."""
 
     def __init__(self, call, touched, apply, is_bytes):
         self.call, self.touched, self.apply, self.is_bytes = call, set(touched), apply, is_bytes
@@ -116,7 +117,7 @@ def cut(held, size):
 
 
 class Recording:
-    """The calls of a command as changes of a disk."""
+    """Converts the calls of a command to changes of a disk."""
 
     def __init__(self, top, initial, base):
         self.top, self.initial, self.live = os.path.realpath(top), initial, initial.copy()
@@ -185,7 +186,7 @@ class Recording:
         return disk
 
     def states(self):
-        """Every distinct state that a power cut leaves, as (description, disk)."""
+        """Yields every distinct state that a power failure leaves, as (description, disk)."""
         seen = set()
         for last in range(self.calls + 1):
             made = [change for change in self.changes if change.call <= last]

@@ -43,7 +43,7 @@ LIBRARY_WORDS = re.compile(r"std::|exception|terminate|basic_|_M_|filesystem err
 
 
 class Scenario:
-    """One command, how its folder is made before it, and how it is repeated after it was disturbed."""
+    """One command, how its folder is prepared, and how the command is repeated after a fault."""
 
     def __init__(self, name, command, repeat=None, prepare=(), stopped=None, passing=(), reads=False):
         self.name, self.command, self.prepare, self.stopped = name, command, prepare, stopped

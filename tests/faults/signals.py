@@ -44,7 +44,7 @@ def before_its_beginning(done):
 
 
 def check_stopped(done, number, folder):
-    """True when the run was stopped, False when it came to its end before the signal."""
+    """True if the run was stopped, False if it ended before the signal."""
     if done.returncode == 0:
         return False
     if done.returncode not in (128 + number, -number):

@@ -180,7 +180,7 @@ def read(folder):
 
 
 class Renames:
-    """Pairs of identifiers in kernels' names, one to one."""
+    """Returns pairs of identifiers in kernels' names, one to one."""
 
     def __init__(self):
         self.new_of, self.old_of = {}, {}
@@ -201,7 +201,8 @@ class Renames:
 
 
 def words(buffers):
-    """The last column as a list. Words in a struct are pairs of it and the value; a pointer takes the place of two."""
+    """Parses the last column as a list. Words in a struct are pairs of struct and value; a pointer occupies two
+    words."""
     found, inside = [], False
     for word in buffers.split():
         inside = inside or word.startswith("{")
@@ -264,7 +265,7 @@ def compare(old_folder, new_folder, buffers, common):
 
 
 def without_cub(lines):
-    """A sort by CUB as one line: its kernels change with the version of CUDA."""
+    """Represents a CUB sort as one line, because its kernels change with the version of CUDA."""
     for i, line in enumerate(lines):
         if line[0] != "launch" or not line[1].startswith("DeviceRadixSort"):
             yield line
@@ -273,7 +274,7 @@ def without_cub(lines):
 
 
 def summary(lines):
-    """What is committed of a trace: a hash of everything but buffers, and how often each thing is done."""
+    """Returns the committed summary of a trace: a hash of everything but buffers, and the count of each operation."""
     lines = list(without_cub(lines))
     text = "\n".join("\t".join(line[:3]) for line in lines if line[0] != "command")
     ends = [i for i, line in enumerate(lines) if line[0] == "launch" and line[1].startswith("adamw_kernel")]

@@ -21,7 +21,7 @@ def filters():
 
 
 def make_pack(folder):
-    """What scripts/gpu-pack makes, with links in place of copies, one test program and built-in stories."""
+    """Creates what scripts/gpu-pack creates, with links instead of copies, one test program and built-in stories."""
     pack = folder / "pack"
     stories = pack / "shared/data/tinystories"
     for part in (pack / "bin", stories):

@@ -13,7 +13,7 @@ with open(os.path.join(source, "docs/metrics.schema.json"), encoding="utf-8") as
 
 
 def fits(value, rule):
-    """As much of JSON Schema as the file uses; anything else in it is a mistake."""
+    """Implements the part of JSON Schema that the file uses; anything else in it is an error."""
     unknown = set(rule) - {"$ref", "oneOf", "const", "type", "properties", "required", "additionalProperties", "items",
                            "description", "title", "$schema", "$defs"}
     assert not unknown, unknown

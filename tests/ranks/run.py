@@ -86,7 +86,7 @@ class Ranks:
         return said
 
     def hashes(self, run):
-        """Of all that must be the same: what the last checkpoint holds, the metrics, the settings."""
+        """Returns everything that must be equal: contents of the last checkpoint, metrics, settings."""
         folder = os.path.join(self.folder, run)
         steps = [int(name[5:]) for name in os.listdir(folder + "/checkpoints") if re.fullmatch(r"step-\d+", name)]
         last = f"checkpoints/step-{max(steps)}"
@@ -109,7 +109,7 @@ class Ranks:
 
 
 def processes_of(process, program, ranks):
-    """Process ids of the ranks, by rank; None until all are there."""
+    """Returns the process ids of the ranks by rank; None until all have started."""
     found = {}
     for name in os.listdir("/proc"):
         try:
@@ -129,7 +129,7 @@ def processes_of(process, program, ranks):
 
 
 def children_of(pid):
-    """All processes below this one, as the system knows them now."""
+    """Returns all processes below this one, as reported by the system."""
     parents = {}
     for name in os.listdir("/proc"):
         try:
@@ -146,7 +146,7 @@ def children_of(pid):
 
 
 def wait_for_steps(ranks, running, run, since):
-    """Until the run has made steps since that time, or is over."""
+    """Waits until the run has made steps since that time, or has ended."""
     metrics = os.path.join(ranks.folder, run, "metrics.jsonl")
     while running():
         try:
@@ -159,7 +159,7 @@ def wait_for_steps(ranks, running, run, since):
 
 
 def wait_for_ranks(ranks, process, count, run):
-    """Until the run has made its first steps."""
+    """Waits until the run has made its first steps."""
     end = time.time() + 60
     while time.time() < end and process.poll() is None:
         all_of_them = processes_of(process, ranks.program, count)
@@ -185,12 +185,12 @@ def equal(ranks, options):
 
 
 def without_times(text):
-    """What a command says, but for how long it took."""
+    """Returns the output of a command without its timings."""
     return re.sub(r'"(seconds|tokens_per_second)": ?[0-9.e+-]+', "", text)
 
 
 def used(ranks, options):
-    """A trained model's other work: every command's result, and what it leaves in the folder."""
+    """Runs other commands on a trained model: the result of each, and the files it leaves."""
     ranks.run(ranks.words(1, "train", *ranks.recipe, "--out", "used/run"))
     where = ["--device", "cpu", "--threads", "1", "--json"]
     memory = os.path.join(ranks.folder, "used/run/memory.safetensors")
@@ -223,7 +223,8 @@ LAB = ["lab", "run", "tiny", "train.threads=1", "train.max_steps=4", "data.valid
 
 
 def shared_queue(ranks):
-    """Runs of a queue that ranks share: one on both of two, by itself; two at a time, on two of four each, as asked."""
+    """Runs a queue with shared runs: one run on both of two ranks; two at a time, on two of four ranks each, on
+    request."""
     queue = [*LAB, "train.accumulate=4", "train.batch=2", "--seeds", "2", "--runs"]
     names = ["tiny", "tiny-seed1"]
     ranks.run(ranks.words(1, *queue, "used/alone"))
@@ -268,7 +269,7 @@ def srun(ranks, options):
 
 
 def tensors_of(path):
-    """Of a safetensors file: lists of numbers by name."""
+    """Reads a safetensors file as lists of numbers by name."""
     with open(path, "rb") as file:
         length = struct.unpack("<Q", file.read(8))[0]
         header = json.loads(file.read(length))
@@ -279,7 +280,7 @@ def tensors_of(path):
 
 
 def worst_difference(a, b):
-    """The largest difference of a tensor over its largest number, of all tensors, and whose it is."""
+    """Returns the largest difference of a tensor relative to its largest magnitude, over all tensors, and its name."""
     if a.keys() != b.keys():
         raise Failure(f"other tensors: {sorted(a.keys() ^ b.keys())}")
     worst = (0.0, "nothing")
@@ -355,7 +356,7 @@ def lives(pid):
 
 
 def before_its_beginning(said):
-    """Only mpirun has something to say: the signal came before any rank listened for one."""
+    """True if only mpirun reports something: the signal came before any rank handled it."""
     return all(not line.strip() or re.match(r"-+$|Primary job|a non-zero exit code|mpirun noticed", line)
                for line in said.splitlines())
 
@@ -449,7 +450,7 @@ def refusals(ranks, options):
 
 
 def installed(ranks, options):
-    """Put in a place of its own, as a package would: first without the libraries of ranks, then with them."""
+    """Installs into a separate folder, as a package would: first without the libraries for ranks, then with them."""
     build, place = os.path.dirname(ranks.program), os.path.join(ranks.folder, "installed")
     if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
         print("  skipped: the program is not in its build folder")

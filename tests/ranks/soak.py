@@ -42,7 +42,7 @@ class Started:
         self.known = set()
 
     def look(self):
-        """Process ids of the ranks that are there now, by rank."""
+        """Returns the process ids of the current ranks, by rank."""
         if not self.by_mpi:
             found = {0: self.process.pid} if self.running() else {}
         else:
@@ -63,7 +63,7 @@ class Started:
         return self.process.poll() is None
 
     def end(self, seconds, what):
-        """What was said, and the exit code."""
+        """Returns the output and the exit code."""
         end = time.time() + seconds
         while time.time() < end and (self.running() or any(lives(pid) for pid in self.known)):
             self.look()
@@ -95,7 +95,7 @@ ACTS = {"kill one": 4, "kill all": 2, "kill mpirun": 2, "end one": 3, "end all":
 
 
 def happen(started, act, chance):
-    """Does it to the ranks that are there; returns what was done, or nothing."""
+    """Applies the event to the current ranks; returns a description, or nothing."""
     there = started.look()
     if not there:
         return None

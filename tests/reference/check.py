@@ -26,7 +26,7 @@ def error_of(expected, got):
 
 
 def errors(path):
-    """The error of every expected tensor and measure of a file, by name."""
+    """Returns the error of every expected tensor and measure of a file, by name."""
     tensors, metadata = fixture.read(path)
     config = json.loads(metadata["config"])
     inputs = {name: value for name, value in tensors.items() if not name.startswith("expect.")}

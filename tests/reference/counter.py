@@ -47,7 +47,7 @@ class Counter:
 
 
 def stream(kind, length, vocabulary):
-    """Tokens that repeat themselves in part, from a linear congruential generator."""
+    """Returns tokens with partial repetitions, from a linear congruential generator."""
     state, tokens = 1, []
     for i in range(length):
         state = (state * 6364136223846793005 + 1442695040888963407) % 2**64

@@ -1,4 +1,4 @@
-"""Golden fixtures: safetensors files with a case's inputs and what must come out (docs/verify.md)."""
+"""Golden fixtures: safetensors files with a case's inputs and expected results (docs/verify.md)."""
 
 import json
 import struct
@@ -22,7 +22,7 @@ TYPES = {"F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
 
 def read(path):
-    """The tensors by name, and the metadata."""
+    """Reads the tensors by name, and the metadata."""
     with open(path, "rb") as file:
         data = file.read()
     size = struct.unpack("<Q", data[:8])[0]
@@ -66,8 +66,8 @@ def sealed(data):
 
 
 def expect(kind, config, inputs):
-    """What must come out of a case: tensors without the prefix "expect.", and numbers for the metadata: measures of a
-    keys case, and the margin by which choices were made."""
+    """Returns the expected results of a case: tensors without the prefix "expect.", and numbers for the metadata
+    (measures of a keys case, and the margin of decisions)."""
     return {"layer": layer_case, "keys": keys_case, "model": model_case, "memory": memory_case}[kind](config, inputs)
 
 
@@ -103,12 +103,12 @@ def keys_case(config, inputs):
 
 
 def is_frozen(config, name):
-    """Whether an input of a model case is an expert's matrix that does not learn."""
+    """True if an input of a model case is a frozen expert matrix."""
     return name.endswith((".experts.w1", ".experts.w2")) and config.get("training", "frozen") != "full"
 
 
 def training_of(config, inputs):
-    """The model of a case, before its first step."""
+    """Returns the model of a case before its first step."""
     frozen = {name: value for name, value in inputs.items() if is_frozen(config, name)}
     trained = {name: value for name, value in inputs.items()
                if name not in frozen and name != "tokens" and not name.endswith(".keys")}
@@ -141,7 +141,7 @@ def model_case(config, inputs):
 
 
 def store_case(name, store):
-    """The store as it is now; where slots hold one token each there is no axis for several."""
+    """Returns the current store; without a token axis if slots hold one token each."""
     one = len(store.values) == 1
     result = {} if one else {f"{name}.tallies": store.tallies.copy()}
     result.update({f"{name}.keys": store.keys.copy(), f"{name}.values": store.values[0 if one else ...].copy(),

@@ -1,4 +1,4 @@
-"""Experts that are Hadamard transforms with random signs (specification, section 3, "Hadamard experts"), written out."""
+"""Hadamard experts with random signs as explicit matrices (specification, section 3, "Hadamard experts")."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import streams
 
 
 def hadamard(size):
-    """Sylvester's matrix, normalized: H[i, j] = (-1)^popcount(i AND j) / sqrt(size)."""
+    """Returns Sylvester's matrix, normalized: H[i, j] = (-1)^popcount(i AND j) / sqrt(size)."""
     h = np.ones((1, 1))
     while len(h) < size:
         h = np.block([[h, h], [h, -h]])
@@ -14,7 +14,7 @@ def hadamard(size):
 
 
 def stacked_blocks(config, stream, expert):
-    """The blocks of an expert on top of each other, cut to [f, d]; without the factor of row lengths."""
+    """Returns the blocks of an expert on top of each other, cut to [f, d]; without the factor of row lengths."""
     d, f, transforms = config["d_model"], config["d_ffn"], config.get("hadamard_transforms", 1)
     size = 1 << (d - 1).bit_length()
     count, words = -(-f // size), -(-size // 64)
@@ -31,7 +31,7 @@ def stacked_blocks(config, stream, expert):
 
 
 def matrices(config, layer):
-    """experts.w1 [E, f, d] and experts.w2 [E, d, f] of a layer."""
+    """Returns experts.w1 [E, f, d] and experts.w2 [E, d, f] of a layer."""
     d, f, seed = config["d_model"], config["d_ffn"], config.get("library_seed", 0)
     size = 1 << (d - 1).bit_length()
     of = lambda name: np.stack([stacked_blocks(config, streams.Stream(seed, f"experts.{layer}.{name}.signs"), e)

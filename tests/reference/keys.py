@@ -14,8 +14,8 @@ def lengths(rows):
 
 
 class KeyStore:
-    """Keys K [E, c], usage u, mass m, the number of updates s, the biases b on the choice, and with key_ema the running
-    mean of the keys."""
+    """Keys K [E, c], usage u, mass m, the number of updates s, the selection bias b, and with key_ema the moving
+    average of the keys."""
 
     def __init__(self, config, keys, usage=None, mass=None):
         self.config = config
@@ -34,11 +34,9 @@ class KeyStore:
         return self.config.get(name, fallback)
 
     def update(self, queries, indices, gates, part=None, numbers=None, progress=0.0, layer=0, step=0):
-        """One update on a step's queries [T, c], choices [T, k] and gates [T, k].
-
-        part [T]: which positions take part (None: all); numbers [T]: the rows' numbers in the batch as it is laid out
-        (None: 0, 1, 2, ...); progress in [0, 1] drives the annealing of beta and of the balance; layer and step name the random streams.
-        """
+        """Applies one update to a step's queries [T, c], assignments [T, k] and gates [T, k]. part [T]: positions
+        that take part (None: all); numbers [T]: the rows' numbers in the batch (None: 0, 1, 2, ...); progress in
+        [0, 1] drives the annealing of beta and of the balance; layer and step name the random streams."""
         draws = streams.Stream(self.get("seed", 0), f"keys.{layer}.{step}")
         numbers = np.arange(len(queries)) if numbers is None else numbers
         rows = np.arange(len(queries))
@@ -83,7 +81,7 @@ class KeyStore:
             self.rebirth(queries, drawn, streams.Stream(self.get("seed", 0), f"phoenix.{layer}.{step}"))
 
     def sums(self, queries, indices, gates):
-        """All an update sees of a step: n [E, k], Q [E, k, c], w [E] and C [E, E]."""
+        """Returns the sums of a step on which an update depends: n [E, k], Q [E, k, c], w [E] and C [E, E]."""
         experts, k = len(self.keys), indices.shape[1]
         n = np.zeros((experts, k))
         query_sums = np.zeros((experts, k, self.keys.shape[1]))
@@ -113,7 +111,7 @@ class KeyStore:
             self.keys = self.keys + a * (query_sums[:, i] - n[:, i, None] * self.keys)
 
     def beta(self, progress, layer):
-        """beta of this layer at this time of the run."""
+        """Returns beta of this layer at this time of the run."""
         beta = self.get("beta", 0.005) * self.get("beta_scale", 1.0)
         scale = self.get("beta_layer_scale", [])
         if scale:
@@ -121,7 +119,7 @@ class KeyStore:
         return beta * self.annealed("beta_anneal", progress)
 
     def annealed(self, name, progress):
-        """The factor that this setting gives at this time of the run."""
+        """Returns the annealing factor of this setting at this time of the run."""
         anneal = self.get(name, {})
         start, end = anneal.get("start", 1.0), anneal.get("end", 1.0)
         return {"none": 1.0,

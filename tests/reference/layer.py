@@ -8,12 +8,13 @@ import tape
 
 
 def normalize(v):
-    """v / max(|v|, 1e-12) along the last axis; a length that was cut off is a constant."""
+    """Returns v / max(|v|, 1e-12) along the last axis; a norm that was raised counts as a constant."""
     return v / tape.power(tape.at_least((v * v).sum(axis=-1, keepdims=True), 1e-24), 0.5)
 
 
 def queries(config, p, x, below):
-    """3.1 and 3.2. p: the layer's parameters by name; below: the queries of the layer below, or None."""
+    """Computes the query (3.1 and 3.2). p: the layer's parameters by name; below: the queries of the layer below,
+    or None."""
     raw = tape.linear(x, p["router.0.weight"], p["router.0.bias"])
     if config["router"] == "mlp":
         raw = tape.linear(tape.gelu(raw), p["router.1.weight"], p["router.1.bias"])
@@ -24,18 +25,19 @@ def queries(config, p, x, below):
 
 
 def choose(scores, k):
-    """3.3: the k highest scores, best first, the lower expert among equals (the sort keeps their order)."""
+    """Selects the k highest scores (3.3), best first; ties go to the lower expert (the sort keeps their order)."""
     return np.argsort(-scores, axis=-1, kind="stable")[:, :k]
 
 
 def margin(scores, k):
-    """How far apart the closest two scores are that decide a choice or its order: what rounding must not reach."""
+    """Returns the smallest difference between two scores that decides a selection or its order, which rounding must
+    not reach."""
     best = -np.sort(-scores, axis=-1)[:, :k + 1]
     return float((best[:, :-1] - best[:, 1:]).min()) if best.shape[1] > 1 else float("inf")
 
 
 def expert_matrix(p, name):
-    """The matrices [E, out, in] of all experts: frozen (a constant), with a low-rank part, or learnt (a variable)."""
+    """Returns the matrices [E, out, in] of all experts: frozen (a constant), with LoRA, or trained (a variable)."""
     w = tape.variable(p["experts." + name])
     if "experts." + name + ".lora_a" in p:
         w = w + p["experts." + name + ".lora_b"] @ p["experts." + name + ".lora_a"]
@@ -43,14 +45,14 @@ def expert_matrix(p, name):
 
 
 def before(x, j, length):
-    """The states j tokens before, in sequences of `length` rows; 0 where there is none."""
+    """Returns the states j tokens earlier, in sequences of `length` rows; 0 if there are none."""
     rows = np.arange(x.shape[0])
     there = rows % length >= j
     return x[np.where(there, rows - j, 0)] * there[:, None].astype(float)
 
 
 def conv(config, p, x, length):
-    """Section 2: what a block that looks back reads."""
+    """Returns the input of a block with causal convolution (section 2)."""
     looked = x
     for j in range(1, config.get("conv", 0) + 1):
         looked = looked + before(x, j, length) * p["conv.weight"][j - 1]
@@ -58,7 +60,7 @@ def conv(config, p, x, length):
 
 
 def modulated(config, p, x, seen, out, length):
-    """3.9: the trained hidden layer, modulated by the experts."""
+    """Computes the trained hidden layer, modulated by the experts (3.9)."""
     tokens, k = out.indices.shape
     said = 1.0
     if config.get("use_library", True):
@@ -97,16 +99,15 @@ def partitions(config, queries, keys, bias, ranks):
 
 
 class Result:
-    """What a layer computed: query, indices, margin, gates, output y, and the losses on routing (auxiliary)."""
+    """Results of a layer: query, indices, margin, gates, output y, and the routing losses (auxiliary)."""
 
 
 def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens=None, layer=0, taking_part=None,
             bias=0.0, length=None):
-    """One layer for the states x [T, d]. keys: what is routed by, [E, c]; tokens: ids, for random routing only; bias: [E],
-    added to the scores for the choice alone; length: rows of a sequence (None: all are one).
-
-    top_k and temperature replace those of the configuration; taking_part [T] says which positions the losses on
-    routing look at (None: all)."""
+    """Computes one layer for the states x [T, d]. keys: [E, c], used for routing; tokens: ids, for hash routing
+    only; bias: [E], added to the scores for selection only; length: rows per sequence (None: one sequence). top_k
+    and temperature replace those of the configuration; taking_part [T]: positions that the routing losses include
+    (None: all)."""
     if config.get("init") == "hadamard" and config.get("training", "frozen") != "full":
         p = {**hadamard.matrices(config, layer), **p}
     out = Result()
@@ -155,7 +156,7 @@ def forward(config, p, keys, x, top_k=None, temperature=None, below=None, tokens
 
 
 def auxiliary_loss(config, out, keys, temperature, taking_part):
-    """The two optional losses on routing (section 5), as one number."""
+    """Returns the two optional routing losses (section 5) as one number."""
     part = np.ones(len(out.indices), bool) if taking_part is None else taking_part
     loss = tape.variable(0.0)
     if not part.any():

@@ -1,4 +1,4 @@
-"""The memory: experts born in use (specification, section 8)."""
+"""The memory (specification, section 8)."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Memory:
         return away / np.maximum(np.sqrt((away**2).sum(axis=1, keepdims=True)), 1e-12)
 
     def read(self, states, targets, model_probability):
-        """The memory's and the mixture's probability of each target; the weights of the shares learn in passing."""
+        """Returns the probability of each target by the memory and by the mixture, and updates the mixture weights."""
         by_memory, mixed = [], []
         counts = self.counts
         for q, y, p_model in zip(self.queries(states), targets, model_probability):
@@ -49,7 +49,7 @@ class Memory:
         return np.array(by_memory), np.array(mixed)
 
     def looked(self, q):
-        """The parts that a query looks into, nearest first."""
+        """Returns the partitions that a query searches, nearest first."""
         length = np.maximum(np.sqrt((self.centres**2).sum(axis=1)), 1e-12)
         near = (self.centres @ q) / length
         order = np.argsort(-near, kind="stable")
@@ -61,11 +61,11 @@ class Memory:
         return np.arange(part * self.size, (part + 1) * self.size)
 
     def seen(self, q):
-        """The slots that a query meets, in their order."""
+        """Returns the slots that a query is compared with, in order."""
         return np.sort(np.concatenate([self.slots_of(part) for part in self.looked(q)]))
 
     def nearest(self, q, among):
-        """The slot whose key is nearest (argmax: the lower among equals) and its product."""
+        """Returns the slot with the nearest key (ties: the lower one) and its product."""
         near = self.keys[among] @ q
         best = np.sort(near)[::-1]
         self.margin = min([self.margin] + [best[0] - x for x in best[1:2]])
@@ -76,7 +76,8 @@ class Memory:
         self.keys[slot] = moved / max(np.sqrt((moved**2).sum()), 1e-12)
 
     def learn(self, states, targets):
-        """One window: hits move their slots, misses are born in the slots least used, which leave what they held."""
+        """Processes one window: matches move their slots, other positions are inserted into the least used slots,
+        whose content is merged."""
         self.usage = (1.0 - self.decay) * self.usage
         hits, misses, taken = {}, [], []
         for q, y in zip(self.queries(states), targets):
@@ -116,7 +117,8 @@ class Memory:
                 self.divide_if_full(part)
 
     def divide_if_full(self, part):
-        """A part that is more than three quarters full gives about half of its slots to the next that has not begun."""
+        """Splits a partition with more than three quarters non-empty slots: about half of them move to the next
+        inactive one."""
         counts, own, fresh = self.counts, self.slots_of(part), self.slots_of(len(self.centres))
         slots = own[counts[own] > 0]
         if 4 * len(slots) <= 3 * self.size:
@@ -148,7 +150,7 @@ class Memory:
         self.centres = np.vstack([self.centres, sums[1]])
 
     def pass_on(self, order):
-        """What the slots that give way hold goes to the nearest of those that stay."""
+        """Merges the content of evicted slots into the nearest remaining slots."""
         counts = self.counts
         leaving = [slot for slot in order if counts[slot] > 0]
         stays = np.flatnonzero((counts > 0) & ~np.isin(np.arange(len(counts)), order))
@@ -180,7 +182,8 @@ class Memory:
             values[least], tallies[least] = y, tally
 
     def settle(self, windows):
-        """One round: every position goes to the slot that suits it best, and slots become what came to them."""
+        """Runs one refinement pass: assigns every position to its best slot, and rebuilds slots from their
+        positions."""
         old, counts = (self.keys.copy(), self.values.copy(), self.tallies.copy()), self.counts
         homes = []
         for states, targets in windows:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks of the reference itself: random numbers, gradients by finite differences, and that cases test something."""
+"""Self-tests of the reference: random numbers, gradients by finite differences, and the effect of every case."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ def expect(what, good):
 
 
 def known_random_numbers():
-    """Philox 4x32-10 for counter and key 0, and for all bits set, as its authors publish them (Random123)."""
+    """Checks Philox 4x32-10 for counter and key 0, and for all bits set, against the published values (Random123)."""
     zero = streams.philox(0, np.array([0]), 0)[0]
     expect("philox of zeros", [hex(w) for w in zero] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"])
     ones = streams.philox(2**64 - 1, np.array([2**64 - 1], np.uint64), 2**64 - 1)[0]
@@ -35,7 +35,7 @@ def known_random_numbers():
 
 
 def slopes(function, values, count):
-    """The derivative of function() along single elements of an array that it reads: (index, slope) pairs."""
+    """Returns the derivative of function() along single elements of an array that it reads: (index, slope) pairs."""
     pick = streams.Stream(0, "finite differences")
     for n in range(min(count, values.size)):
         at = np.unravel_index(pick.below(n, values.size), values.shape)
@@ -56,7 +56,7 @@ def compare_slopes(what, gradient, found):
 
 
 def gradients_of_a_layer(name):
-    """Also with a query from the layer below, which a fixture of a single layer does not have."""
+    """Also checks with a query from the layer below, which a fixture of a single layer does not have."""
     tensors, metadata = write.make(name)
     config = {**json.loads(metadata["config"]), "ground": 0.4}
     inputs = {key: np.array(value) for key, value in tensors.items() if not key.startswith("expect.")}
@@ -103,7 +103,7 @@ NOTHING_HAPPENS = {("keys-too-few-for-rebirth", "respawn_threshold")}  # fewer p
 
 
 def every_setting_matters(name):
-    """Without a setting that the case is about, something else must come out of the same inputs."""
+    """Checks that without its setting, a case gives different results for the same inputs."""
     kind = name.split("-")[0]
     tensors, metadata = write.make(name)
     config = json.loads(metadata["config"])

@@ -6,7 +6,7 @@ MASK64 = 2**64 - 1
 
 
 def mix64(x):
-    """A well-mixed 64-bit hash of a 64-bit number."""
+    """Returns a well-mixed 64-bit hash of a 64-bit number."""
     x = (x + 0x9E3779B97F4A7C15) & MASK64
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK64
@@ -14,7 +14,7 @@ def mix64(x):
 
 
 def philox(key, low, high):
-    """The four words of the blocks with counters (low, high): an array [blocks, 4]."""
+    """Returns the four words of the blocks with counters (low, high): an array [blocks, 4]."""
     u64 = np.uint64
     word = u64(0xFFFFFFFF)
     low = np.asarray(low, u64)
@@ -29,7 +29,7 @@ def philox(key, low, high):
 
 
 class Stream:
-    """The stream of one purpose. Methods take the numbers wanted, an array or a range starting at 0."""
+    """The stream of one purpose. Methods receive the indices, an array or a range starting at 0."""
 
     def __init__(self, seed, name):
         h = mix64(seed)
@@ -49,20 +49,20 @@ class Stream:
         return np.take_along_axis(blocks, (n % np.uint64(4)).astype(int)[..., None], -1)[..., 0]
 
     def bits64(self, n):
-        """Number n, a whole number of 64 bits."""
+        """Returns number n as a 64-bit integer."""
         block = philox(self.key, np.array([n // 2]), 0)[0]
         return int(block[3 if n % 2 else 1]) << 32 | int(block[2 if n % 2 else 0])
 
     def uniform(self, n):
-        """In [0, 1), with 24 random bits."""
+        """Returns numbers in [0, 1) with 24 random bits."""
         return (self.bits32(n) >> np.uint64(8)).astype(float) * 2.0**-24
 
     def symmetric(self, n):
-        """In (-1, 1), never exactly 0."""
+        """Returns numbers in (-1, 1), never exactly 0."""
         return (2.0 * (self.bits32(n) >> np.uint64(8)).astype(float) + 1.0) * 2.0**-24 - 1.0
 
     def normal(self, n):
-        """Standard normal, rounded to single precision."""
+        """Returns standard normal numbers, rounded to single precision."""
         n = np.asarray(n, np.uint64)
         blocks = philox(self.key, n // np.uint64(2), 0).astype(float)
         radius = np.sqrt(-2.0 * np.log((blocks[..., 0] + 0.5) * 2.0**-32))
@@ -71,19 +71,19 @@ class Stream:
         return (radius * np.where(odd, np.sin(angle), np.cos(angle))).astype(np.float32).astype(float)
 
     def below(self, n, bound):
-        """A whole number in [0, bound)."""
+        """Returns integers in [0, bound)."""
         block = philox(self.key, np.array([n // 2]), 0)[0]
         return int(block[3 if n % 2 else 1]) * bound >> 32
 
     def priority(self, positions):
-        """The order in which positions are drawn for rebirth (smallest first)."""
+        """Returns the priorities of positions for rebirth (smallest first)."""
         blocks = philox(self.key, positions, 1)
         bits = ((blocks[..., 1] << np.uint64(32)) | blocks[..., 0]) >> np.uint64(1)
         return np.minimum(bits, np.uint64(2**63 - 2))
 
 
 def random_experts(library_seed, layer, token, experts, k):
-    """routing = "hash": k distinct experts for a token id, by Floyd's method, then shuffled."""
+    """Returns k distinct experts for a token id with routing = "hash": Floyd's method, then a shuffle."""
     stream = Stream.with_key(mix64(mix64(library_seed ^ 0x726F757465) ^ (layer << 32 | token)))
     drawn = 0
     chosen = []

@@ -1,4 +1,6 @@
-"""A tiny reverse-mode differentiation: the reference writes down forward passes, and gradients follow from these rules.
+"""Minimal reverse-mode differentiation: the reference implements forward passes, and gradients follow from these
+rules. A Variable holds a value and its inputs, each with a function that maps the gradient of the result to the
+gradient of that input. `backward` traverses the graph from the result to the leaves.
 
 A Variable holds a value and knows which variables it was made of, each with a function that turns the gradient of the
 result into the gradient of that part. `backward` walks from the result to the leaves.
@@ -36,14 +38,14 @@ class Variable:
         return self + variable(other) * -1.0
 
     def __matmul__(self, other):
-        """Matrix product over the last two axes; earlier axes are matched as NumPy matches them."""
+        """Multiplies matrices over the last two axes; earlier axes are broadcast as in NumPy."""
         other = variable(other)
         turn = lambda x: np.swapaxes(x, -1, -2)
         return Variable(self.value @ other.value, ((self, lambda g: fit(g @ turn(other.value), self.shape)),
                                                    (other, lambda g: fit(turn(self.value) @ g, other.shape))))
 
     def __getitem__(self, index):
-        """Rows or parts, also by an array of indices; what is taken twice gets both gradients."""
+        """Selects rows or parts, also by an array of indices; what is selected twice receives both gradients."""
         def spread(g):
             out = np.zeros(self.shape)
             np.add.at(out, index, g)
@@ -69,7 +71,7 @@ def variable(x):
 
 
 def fit(g, shape):
-    """Undoes broadcasting: sums the gradient over every axis along which a value was repeated."""
+    """Reverses broadcasting: sums the gradient over every axis along which a value was repeated."""
     g = g.sum(axis=tuple(range(g.ndim - len(shape))))
     return g.sum(axis=tuple(i for i, n in enumerate(shape) if n == 1 and g.shape[i] != 1), keepdims=True)
 
@@ -88,19 +90,20 @@ def power(x, exponent):
 
 
 def at_least(x, least):
-    """max(x, least); what was raised is a constant."""
+    """Returns max(x, least); a raised value counts as a constant."""
     return Variable(np.maximum(x.value, least), ((x, lambda g: g * (x.value > least)),))
 
 
 def gelu(x):
-    """The exact GELU, x Phi(x)."""
+    """Returns the exact GELU, x Phi(x)."""
     phi = 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x.value / math.sqrt(2.0)))
     bell = np.exp(-0.5 * x.value**2) / math.sqrt(2.0 * math.pi)
     return Variable(x.value * phi, ((x, lambda g: g * (phi + x.value * bell)),))
 
 
 def softmax(x):
-    """Over the last axis. The largest number is taken off first; it cancels, so it is a constant."""
+    """Computes the softmax over the last axis. The maximum is subtracted first; it cancels, so it counts as a
+    constant."""
     e = exp(x - x.value.max(axis=-1, keepdims=True))
     return e / e.sum(axis=-1, keepdims=True)
 
@@ -111,7 +114,7 @@ def linear(x, weight, bias=None):
 
 
 def backward(result, grad):
-    """Fills .grad of everything that `result` was made of, given the gradient of `result`."""
+    """Fills .grad of all inputs of `result`, given the gradient of `result`."""
     order, seen = [], set()
 
     def visit(node):

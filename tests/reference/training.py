@@ -11,7 +11,7 @@ import transformer
 
 
 def targets_of(config, tokens):
-    """What each position of the padded rows predicts; -1: nothing."""
+    """Returns the target of each position of the padded rows; -1: none."""
     targets = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), -1)], axis=1)
     if not config["count_pads"]:
         nothing = (targets == config["pad_id"]) | (tokens == config["pad_id"]) | (tokens == config["eos_id"])
@@ -20,7 +20,7 @@ def targets_of(config, tokens):
 
 
 def mean_loss(logits, targets):
-    """Mean cross entropy in nats over the predicted positions."""
+    """Returns the mean cross-entropy in nats over the predicted positions."""
     rows = logits.reshape(-1, logits.shape[-1])
     predicted = np.flatnonzero(targets.ravel() >= 0)
     rows = rows[predicted]
@@ -44,7 +44,7 @@ class AdamW:
         self.config, self.moments, self.step = config, {name: (0.0, 0.0) for name in names}, 0
 
     def update(self, values, gradients, norm, lr):
-        """Changes `values` in place. norm: length of all gradients together."""
+        """Applies AdamW to `values` in place. norm: norm of all gradients together."""
         self.step += 1
         beta1, beta2 = self.config["adam_betas"]
         clip = self.config["clip"]
@@ -83,9 +83,8 @@ def dropout(config, step, tokens):
 
 
 class Training:
-    """A model in training. parameters: trained arrays by checkpoint name; experts: frozen ones; keys: an array a layer.
-
-    steps: how many there will be, for the schedules."""
+    """A model in training. parameters: trained arrays by checkpoint name; experts: frozen ones; keys: one array per
+    layer. steps: total number, for the schedules."""
 
     def __init__(self, config, parameters, experts, layer_keys, steps):
         self.config, self.experts, self.steps = config, experts, steps
@@ -101,7 +100,7 @@ class Training:
         return p, logits, results
 
     def gradients(self, tokens, **routing):
-        """Loss, gradients by name and the layers' results of one batch."""
+        """Returns loss, gradients by name and the layers' results of one batch."""
         targets = targets_of(self.config, tokens)
         part = None if self.config["count_pads"] else targets.ravel() >= 0
         p, logits, results = self.forward(tokens, taking_part=part, drop=dropout(self.config, self.done, tokens),
@@ -114,7 +113,7 @@ class Training:
         return float(loss.value), {name: v.grad for name, v in p.items()}, results, part
 
     def step(self, tokens):
-        """One step on tokens [B, S]: loss, gradient norm and gradients (before clipping)."""
+        """Runs one step on tokens [B, S]: returns loss, gradient norm and gradients (before clipping)."""
         config, step = self.config, self.done
         k = 1 if step < config.get("topk_warmup", 0.0) * self.steps else config["top_k"]
         loss, gradients, results, part = self.gradients(tokens, top_k=k)

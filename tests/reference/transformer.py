@@ -14,7 +14,7 @@ def layer_norm(p, name, x):
 
 
 def angles(length, size):
-    """p * 10000^(-2i/size) for positions p and pairs i: [length, size/2]."""
+    """Returns p * 10000^(-2i/size) for positions p and pairs i: [length, size/2]."""
     return np.arange(length)[:, None] * 10000.0**(-2.0 * np.arange(size // 2) / size)
 
 
@@ -26,7 +26,7 @@ def position_code(length, d):
 
 
 def rotate(x):
-    """Rotary positions for x [B, H, S, size]: each pair (2i, 2i+1) is turned by its angle."""
+    """Applies rotary positions to x [B, H, S, size]: rotates each pair (2i, 2i+1) by its angle."""
     length, size = x.shape[-2:]
     sine, cosine = (np.repeat(g(angles(length, size)), 2, axis=1) for g in (np.sin, np.cos))
     # (a, b) -> (-b, a) for each pair, as a matrix: turned = x @ quarter
@@ -57,7 +57,8 @@ def dense(p, name, x):
 
 
 def forward(config, p, stores, tokens, drop=lambda place, x: x, **routing):
-    """Logits and the layers' results. p: parameters and experts by their checkpoint names; stores: a KeyStore a layer.
+    """Returns logits and the layers' results. p: parameters and experts by their checkpoint names; stores: one
+    KeyStore per layer.
 
     drop(place, x): dropout of x [B, S, d], in training. routing: top_k, temperature and taking_part of layer.forward."""
     batch, length = tokens.shape

@@ -24,7 +24,7 @@ LEAST_MARGIN = {"layer": 0.02, "keys": 0.0, "model": 1e-3, "memory": 1e-3}
 
 
 class Draw:
-    """Random inputs of one case. Numbers are single-precision values, so that no precision rounds the inputs."""
+    """Draws random inputs of one case. Numbers are single-precision values, so that no precision rounds the inputs."""
 
     def __init__(self, case, attempt):
         self.name, self.attempt = case, attempt
@@ -54,7 +54,7 @@ class Draw:
 
 
 def layer_parameters(config, draw, prefix=""):
-    """Router, read-in, output_proj, temperature and experts of one layer."""
+    """Returns router, input and output projection, temperature and experts of one layer."""
     d, f, experts = config["d_model"], config["d_ffn"], config["experts"]
     c = config.get("query_dim", 0) or d
     if config["router"] == "mlp":
@@ -322,8 +322,8 @@ def rounded_to_bf16(values):
 
 
 def survives_bf16(config, inputs, expected):
-    """Whether a memory that is given its states in bf16 decides everything as it does here. One decision that falls
-    otherwise leads to other slots, which no tolerance of what they say can forgive."""
+    """True if a memory makes the same decisions with states in bf16. A different decision leads to other slots,
+    which no tolerance of the results can cover."""
     rounded = {name: rounded_to_bf16(value) if name.endswith(".states") else value for name, value in inputs.items()}
     again, numbers = fixture.expect("memory", config, rounded)
     same = all(np.array_equal(again[name], value) for name, value in expected.items()
@@ -336,7 +336,7 @@ def file_of(name):
 
 
 def make(name):
-    """The tensors and metadata of a case."""
+    """Returns the tensors and metadata of a case."""
     kind = name.split("-")[0]
     config = {**BASE[kind], **CASES[name]}
     for attempt in range(1000):
@@ -354,7 +354,7 @@ def make(name):
 
 
 def compare(written, root, tolerance):
-    """What differs between the files just written (by their path below the root) and those below `root`."""
+    """Returns the differences between the files just written (by path below the root) and those below `root`."""
     have = {os.path.join(folder, name) for folder in ("fixtures", "fixtures-next")
             if os.path.isdir(os.path.join(root, folder)) for name in os.listdir(os.path.join(root, folder))}
     complaints = [f"{name} is missing" for name in written if name not in have]
