@@ -92,8 +92,10 @@ void add_train(SettingList<Recipe>& list) {
   list.number("eps", FIELD(train.eps), 0, 1, "Epsilon of AdamW.").above_low = true;
   list.number("clip", FIELD(train.clip), 0, unlimited, "Gradient-norm clipping threshold; 0 = off.");
   list.role = SettingRole::habit;
-  list.integer("eval_every", FIELD(train.eval_every), 0, unlimited,
-               "Steps between evaluations; 0 = after each epoch only.")
+  list.integer(
+          "eval_every", FIELD(train.eval_every), -1000, unlimited,
+          "Steps between evaluations; 0 = after each epoch only; -N = N evaluations at equal distances, at least 25 "
+          "steps apart.")
       .in_steps = true;
   list.integer("measure_every", FIELD(train.measure_every), 1, unlimited, "Steps between logged training metrics.")
       .in_steps = true;

@@ -151,7 +151,9 @@ std::vector<CheckpointName> list_checkpoints(const std::string& run_folder) {
 }
 
 CheckpointName find_checkpoint(const std::string& run_folder, const std::string& which) {
-  if (!folder_exists(run_folder)) bad_input(Code::run_not_found, "run folder {} not found", run_folder);
+  if (!folder_exists(run_folder))
+    bad_input(Code::run_not_found, "run folder {} not found; 'some train RECIPE --out {}' creates one", run_folder,
+              run_folder);
   const auto all = list_checkpoints(run_folder);
   if (all.empty())
     bad_input(Code::checkpoint_not_found, "{} has no checkpoint yet; train it with 'some train --resume {}'",

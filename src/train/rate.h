@@ -51,8 +51,12 @@ class PauseMeter {
   double seconds_ = 0, tokens_ = 0;
 };
 
-// Returns how many steps in (done, last] are scheduled for an evaluation: the last one, the ends of epochs, and every
-// eval_every-th (0: none).
+// True if train.eval_every schedules an evaluation after `step` of the `last` steps of a stage: after every N-th step;
+// for -N after N steps at equal distances, or fewer in a short run.
+bool evaluation_is_due(std::int64_t step, std::int64_t last, std::int64_t eval_every);
+
+// Returns how many steps in (done, last] are scheduled for an evaluation: the last one, the ends of epochs, and those
+// by eval_every.
 std::int64_t evaluations_left(std::int64_t done, std::int64_t last, std::int64_t steps_per_epoch,
                               std::int64_t eval_every);
 

@@ -407,10 +407,13 @@ void Trainer::run_scheduled() {
   const auto every = [&](std::int64_t steps) { return steps > 0 && state_.step % steps == 0; };
   const bool last = state_.step_in_stage() == training_stage().steps;
   const bool epoch_ends = last || state_.step_in_stage() % training_stage().steps_per_epoch == 0;
+  // Every N-th step is counted over the whole run, equal distances in each stage.
+  const bool evaluates = epoch_ends || evaluation_is_due(train.eval_every > 0 ? state_.step : state_.step_in_stage(),
+                                                         training_stage().steps, train.eval_every);
   bool stop_early = false;
   const auto begin = std::chrono::steady_clock::now();
   if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
-  if (epoch_ends || every(train.eval_every)) {
+  if (evaluates) {
     evaluate();
     stop_early = train.patience > 0 && state_.since_best >= train.patience;
   }
@@ -420,7 +423,7 @@ void Trainer::run_scheduled() {
     save();
     rate_.restart(state_.step);
   }
-  if (epoch_ends || every(train.eval_every)) {
+  if (evaluates) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     pauses_.add(seconds.count(), static_cast<double>(training_stage().use.valid.used));
     rate_.restart(state_.step);  // an evaluation is not a part of a step

@@ -130,7 +130,8 @@ void run(bool json) {
   bool missing = false;
   for (const Finding& one : findings) {
     const std::string name = padded(one.part, 9);
-    fmt::print("{}", wrapped(fmt::format("{} {}  {}", one.found ? "yes" : "no ", name, one.what), table_columns()));
+    const std::string head = fmt::format("{} {}  ", one.found ? "yes" : "no ", name);
+    fmt::print("{}", wrapped(one.what, table_columns(), std::string(head.size(), ' ')).replace(0, head.size(), head));
     if (!one.command.empty()) fmt::print("               to add it: {}\n", one.command);
     missing |= !one.found;
   }

@@ -62,6 +62,7 @@ std::vector<std::string> given_prompts(const GenerateFlags& options) {
 void run(GenerateFlags options) {
   if (options.samples < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--samples", options.samples);
   check(options.generate);
+  read_run_recipe(options.model.run);  // a wrong run is reported before a missing prompt
   const std::vector<std::string> given = given_prompts(options);
   constexpr std::size_t max_texts = 65536;
   if (given.size() * static_cast<std::size_t>(options.samples) > max_texts)

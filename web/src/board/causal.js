@@ -16,7 +16,7 @@ const isNumber = (cell) => typeof cell === 'number' || /^[+−]?[\d.]+( %)?$/.te
 const table = (label, head, rows) =>
   element(
     'div',
-    { class: 'table', tabindex: 0, role: 'group', 'aria-label': label },
+    { class: 'table runs-table', tabindex: 0, role: 'group', 'aria-label': label },
     element(
       'table',
       {},
