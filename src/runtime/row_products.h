@@ -40,8 +40,8 @@ class RowProductsScope {
 
 const RowProducts* row_products(const Context& ctx);  // null outside of such a scope
 
-// True if layers multiply in bf16 on the CPU (train.precision = "bf16"): operands are rounded on the way into a product,
-// sums and everything that is stored are fp32. Routing, keys and memories multiply in fp32. False on a GPU.
+// True if layers multiply in bf16 on the CPU (train.precision = "bf16"): operands are rounded on the way into a
+// product, sums and everything that is stored are fp32. Routing, keys and memories multiply in fp32. False on a GPU.
 bool bf16_products(const Context& ctx);
 
 }  // namespace some

@@ -58,8 +58,8 @@ nlohmann::json to_json(const TrainingMemoryReport& report);
 
 // Called after training: builds the memory requested by the recipe of a finished run, as memory.safetensors in its
 // folder, or continues an interrupted call. A memory of the weights before the run was extended is rebuilt; if it holds
-// other texts than the training text, its file is renamed instead of replaced. Runs on rank 0 only. Reports in result.memory; if a signal stopped it,
-// result.stopped_by is its number.
+// other texts than the training text, its file is renamed instead of replaced. Runs on rank 0 only. Reports in
+// result.memory; if a signal stopped it, result.stopped_by is its number.
 void build_requested_memory(TrainResult& result, const std::string& folder, const std::vector<std::string>& changes,
                             const TrainHooks& hooks, bool evaluate = true);
 

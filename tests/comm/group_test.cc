@@ -284,8 +284,7 @@ TEST_F(EnvironmentOfRanks, PatienceIsANumberOfSeconds) {
       ADD_FAILURE() << value;
     } catch (const Error& error) {
       EXPECT_EQ(error.fault(), Fault::input);
-      EXPECT_NE(std::string(error.what()).find(fmt::format("SOME_RANK_PATIENCE = '{}'", value)),
-                std::string::npos)
+      EXPECT_NE(std::string(error.what()).find(fmt::format("SOME_RANK_PATIENCE = '{}'", value)), std::string::npos)
           << error.what();
     }
   }

@@ -57,8 +57,7 @@ TEST(DocumentText, TablesHaveGroupsAndCells) {
 
 TEST(DocumentText, WithoutAScriptThePageSaysSo) {
   Document document({"kind", "d"});
-  EXPECT_EQ(write_html(document, plain).find("without charts"), std::string::npos)
-      << "nothing to draw, nothing to say";
+  EXPECT_EQ(write_html(document, plain).find("without charts"), std::string::npos) << "nothing to draw, nothing to say";
   document.chart({"c", "t", "", {{"kind", "lines"}, {"series", nlohmann::json::array()}}});
   EXPECT_NE(write_html(document, plain).find("without charts"), std::string::npos);
 }

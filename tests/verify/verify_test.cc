@@ -125,8 +125,8 @@ TEST(Verify, AKeyThatIsNoneIsRefused) {
   const std::string path = folder / "case.safetensors";
   write_safetensors(path, {{"keys", numbers({1, 1}, {1})}},
                     {{"kind", "keys"}, {"config", R"({"experts": 1, "d_model": 1, "alhpa": 0.5})"}});
-  EXPECT_ERROR((verify_fixture(path, {{}, Precision::f64, {}})), Code::fixture_invalid, path + ": `config` in its header",
-               "\"alhpa\"");
+  EXPECT_ERROR((verify_fixture(path, {{}, Precision::f64, {}})), Code::fixture_invalid,
+               path + ": `config` in its header", "\"alhpa\"");
 }
 
 // Each of these once caused an out-of-bounds access, a division by zero or an endless wait.
