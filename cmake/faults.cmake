@@ -6,8 +6,8 @@ add_library(fault_shim MODULE tests/faults/shim.c)
 target_compile_options(fault_shim PRIVATE -Wall -Wextra)
 target_link_libraries(fault_shim PRIVATE ${CMAKE_DL_LIBS} Threads::Threads)
 
-# Runs a third of the faults here, fewer where much of the work is that of another scenario; all of them and every errno in
-# ./check --long.
+# Runs a third of the faults here, fewer for scenarios that repeat most of another one's work; ./check --long runs all
+# of them with every errno.
 set(fault_tests "")
 set(long_fault_tests "")
 set(often train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories decompress)
@@ -25,8 +25,8 @@ foreach(scenario ${often} ${seldom})
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario} --every)
   list(APPEND long_fault_tests long.faults.${scenario})
 endforeach()
-# Tests one state in eight here, all of commands with a handful of them, one in 24 where much is that of another scenario; all
-# of them in ./check --long.
+# Tests one state in eight here; all states of commands with only a few, one in 24 of commands that repeat most of
+# another one's work. ./check --long tests all of them.
 foreach(scenario train resume adapt export import lab tokenizer compress decompress read read-more train-memory
     extend-memory forget merge prune sweep library trace-csv)
   set(power_stride 8)
@@ -56,7 +56,8 @@ if(EXISTS /dev/shm)
 endif()
 set_tests_properties(${fault_tests} PROPERTIES LABELS slow COST 5 TIMEOUT 600)
 set_tests_properties(faults.signals PROPERTIES COST 27)
-# Clients of `some serve` that vanish, stall and send nonsense, while one that behaves well is served.
+# Clients of `some serve` that disconnect, stall and send invalid data while a well-behaved client is
+# served.
 add_test(NAME serve.hostile COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/serve/hostile.py --program $<TARGET_FILE:some>)
 set_tests_properties(serve.hostile PROPERTIES LABELS slow COST 25 TIMEOUT 300)
 add_long_test(long.serve_hostile sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/serve/hostile.py' \

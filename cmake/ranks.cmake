@@ -14,7 +14,8 @@ if(TARGET some_mpi AND SOME_MPIRUN)
     --program '$<TARGET_FILE:some>' --mpirun '${SOME_MPIRUN}' --ranks 1,2,4,8 --seed $(date +%s) elastic")
   add_long_test(long.ranks.soak sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/ranks/soak.py' --minutes 10 \
     --program '$<TARGET_FILE:some>' --mpirun '${SOME_MPIRUN}' --seed $(date +%s)")
-  # On machines that are network namespaces (tests/ranks/hosts.py). Skipped where these are not permitted.
+  # Ranks on simulated machines, which are network namespaces (tests/ranks/hosts.py). Skipped if these are
+  # not permitted.
   add_library(clock MODULE ${CMAKE_SOURCE_DIR}/tests/ranks/clock.c)
   target_link_libraries(clock PRIVATE ${CMAKE_DL_LIBS})
   add_long_test(long.ranks.hosts ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/ranks/hosts.py --program $<TARGET_FILE:some>

@@ -35,7 +35,7 @@ class NeverChosen {
   Tensor before_;
 };
 
-// Leaves the feed-forward block of a layer out, for the lifetime of the object.
+// Skips the feed-forward block of a layer during the lifetime of the object.
 class WithoutBlock {
  public:
   WithoutBlock(Model& model, int layer)
@@ -49,7 +49,7 @@ class WithoutBlock {
   std::unique_ptr<FeedForward> block_;
 };
 
-// Routes a layer by other keys, for the lifetime of the object.
+// Routes a layer by other keys during the lifetime of the object.
 class OtherKeys {
  public:
   OtherKeys(Model& model, int layer, const Tensor& keys)
@@ -71,8 +71,8 @@ class OtherKeys {
   Tensor keys_, average_;
 };
 
-// The keys of a layer at the beginning of the run, those that moved as far in random directions (with the length that
-// the keys have now), and the mean distance.
+// Returns the initial keys of a layer, keys that moved as far in random directions (with the current norms), and the
+// mean distance.
 struct Movement {
   Tensor begin, random;
   double distance = 0;

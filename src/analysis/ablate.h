@@ -1,5 +1,5 @@
-// Ablates parts of a model: measures how the loss of a text changes without one expert, block or movement of keys,
-// overall and by word class of the predicted token, and compares the change with chance.
+// Ablates parts of a model: measures how the loss of a text changes without one expert, one block, or the movement of
+// keys, overall and by word class of the predicted token, and compares the change with chance.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace some {
 
 enum class AblateUnit : std::uint8_t {
-  expert,    // never chosen: each token takes its next best expert instead
-  layer,     // the feed-forward block of a layer is left out
+  expert,    // disabled: each token is routed to its next best expert instead
+  layer,     // the feed-forward block of a layer is skipped
   movement,  // the keys of a layer are those of the beginning of the run, as if no key rule had moved them; and, as a
              // control, keys that moved as far in random directions
 };
@@ -35,9 +35,9 @@ struct AblateOptions {
 
 struct KnockOut {
   std::string unit;                // "expert", "layer", "movement" or "random movement"
-  int layer = 0, expert = -1;      // expert: only of an expert
-  double load = 0;                 // of an expert: its share of the layer's choices, relative to the uniform load
-  double moved = 0;                // of a movement: mean distance of the keys
+  int layer = 0, expert = -1;      // expert: only for experts
+  double load = 0;                 // for experts: fraction of the layer's assignments, relative to the uniform load
+  double moved = 0;                // for movements: mean distance of the keys
   double change = 0;               // of the mean loss, in nats/token
   double error = 0;                // standard error of the change over documents
   double p = 1;                    // p-value of |change / error|, for the maximum over all ablations

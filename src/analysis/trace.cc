@@ -62,7 +62,7 @@ std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<
     Tensor loss = nll.rows(row, row + 1);
     mix_losses(ctx, memory, batch, row, state, device_batch.targets.rows(row, row + 1), mixture, loss);
     const double mixed = read_vector(loss)[0];
-    // The weights of `answers` are those before this token was learned.
+    // Uses the weights of `answers` before this token was learned.
     const MemoryShares shares =
         answers.shares_of(state, 0, {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(t) + 1}, ids[t + 1],
                           std::exp(-mixed), max_sources);

@@ -179,7 +179,7 @@ void GenerationService::experiment(std::vector<std::shared_ptr<RunLog>> runs, co
                                    Experiment experiment) {
   queue(stream, [this, runs = std::move(runs), experiment = std::move(experiment)](Stream& to) {
     std::vector<OpenedRun*> opened;
-    for (const auto& run : runs) opened.push_back(&open(*run).run);  // as many stay open as an experiment may have
+    for (const auto& run : runs) opened.push_back(&open(*run).run);  // an experiment may open as many models as this
     const Talk talk{[&](const nlohmann::json& line) { send(to, line); },
                     [&] { return !to.is_open() || worker_.stopping(); }};
     talk.send({{"kind", "progress"}, {"done", 0}, {"total", 0}});

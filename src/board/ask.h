@@ -40,12 +40,13 @@ class GenerationService {
   std::size_t waiting() const { return worker_.waiting(); }
   // Streams the answer as JSON lines: {"kind": "waiting" | "begin" | "read" | "token" | "end" | "error", ...}.
   void answer(const std::shared_ptr<RunLog>& run, Asked asked, const std::shared_ptr<Stream>& stream);
-  // What an experiment sends while it runs, and whether it should stop: its reader disconnected, or the board closes.
+  // Callbacks of a running experiment: progress, and whether to stop because its reader disconnected or the board
+  // closes.
   struct Talk {
     std::function<void(const nlohmann::json& line)> send;
     std::function<bool()> stopped;
   };
-  // Opens the models of these runs (one or two) when their turn comes and streams {"kind": "end", "report"}.
+  // Queues an experiment on one or two runs, and streams {"kind": "end", "report"} when it is done.
   using Experiment = std::function<nlohmann::json(const std::vector<OpenedRun*>& opened, const Talk& talk)>;
   void experiment(std::vector<std::shared_ptr<RunLog>> runs, const std::shared_ptr<Stream>& stream,
                   Experiment experiment);

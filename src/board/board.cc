@@ -157,7 +157,7 @@ class Board::BoardImpl {
         if (!question.slow) return answer.respond(made(question, request));
         return later(answer, [this, &question, request] { return made(question, request); });
       }
-      // Not cached: the folders of the trash may change by themselves.
+      // Not cached, because the trash folders may change independently.
       if (request.path == "/api/trash") return later(answer, [this] { return json_response(trash(*watch_)); });
       answer.respond(refusal(Code::request_unknown, "not found", 404));
     } catch (const Error& error) {
@@ -165,8 +165,8 @@ class Board::BoardImpl {
     }
   }
 
-  // Changes of runs, and experiments, which read the texts of runs. Another site cannot know the key, and neither can
-  // other users of this machine, who can open the page as well.
+  // Changes of runs, and experiments, which read the texts of runs. Other sites do not have the key, nor do other users
+  // of this machine, who can open the page as well.
   void act(const Request& request, const Answer& answer) {
     using Change = nlohmann::json (*)(const Watch&, const nlohmann::json&);
     static const std::map<std::string, Change> changes = {
@@ -197,7 +197,7 @@ class Board::BoardImpl {
     asking_->answer(run, std::move(asked), answer.stream("application/x-ndjson"));
   }
 
-  // Answers from a thread for slow work.
+  // Answers slow requests from a separate thread.
   void later(const Answer& answer, std::function<Response()> make) {
     const bool taken = slow_->add([answer, make = std::move(make)] {
       try {

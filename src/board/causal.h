@@ -1,4 +1,4 @@
-// Experiments on trained models that the board runs on request: knock-outs of experts, and the comparison of the routes
+// Experiments on trained models that the board runs on request: ablation of experts, and the comparison of the routing
 // of two runs. Both read the validation text of the run.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Changes to runs that people make on the board: labels, deletion into the trash, and restoring from it.
+// Changes to runs on the board: labels, deletion into the trash, and restoring from it.
 #pragma once
 
 #include <nlohmann/json.hpp>

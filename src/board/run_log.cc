@@ -30,7 +30,7 @@ constexpr double max_steps = 1e15;  // every integer up to here is exact as a do
 std::string memory_file(const std::string& folder) { return folder + "/memory.safetensors"; }
 std::string samples_file(const std::string& folder) { return folder + "/samples.jsonl"; }
 
-// Reads one line of a file; null if it is no longer there.
+// Reads one line of a file; null if it no longer exists.
 nlohmann::json line_at(const std::string& path, const LinePlace& place) {
   if (!is_file_not_link(path)) return nullptr;
   try {
@@ -173,7 +173,7 @@ void RunLog::rates_line(std::string_view line) {
   std::vector<Matches> found = {{{}, "tokens_per_second", 0, 1, numbers.value_of("tokens_per_second")},
                                 {{}, "operations_per_second", 0, 1, operations}};
   if (rate > 0) found.push_back({{}, "share_of_peak", 0, 1, operations / rate});
-  // The use of the machine (runtime/machine_use.h), which not every line has.
+  // Use of the machine (runtime/machine_use.h), which not every line contains.
   constexpr double gib = 1024.0 * 1024 * 1024;
   const auto add = [&](const char* from, const char* to, double unit) {
     if (const double value = numbers.value_of(from); std::isfinite(value))
@@ -204,7 +204,7 @@ void RunLog::load_line(std::string_view line) {
   loads_.push_back(std::move(one));
 }
 
-// A line of samples.jsonl has the texts of one evaluation; only its place is kept.
+// A line of samples.jsonl contains the texts of one evaluation; only its location is kept.
 void RunLog::samples_line(std::string_view line, std::uint64_t offset) {
   Numbers numbers;
   if (line.size() > max_samples_bytes || !walk_json(line, numbers)) return;
@@ -424,7 +424,7 @@ nlohmann::json RunLog::summary() const {
   double step = 0;
   for (const auto& [name, kept] : tables_) {
     for (const auto& [column, numbers] : kept.table.columns()) {
-      // One epoch is a point, not a curve.
+      // A single epoch is a point, not a curve.
       if (!is_of_a_layer(column) && (name != "epoch" || kept.table.rows() > 1)) metrics.push_back(name + "." + column);
     }
     if (kept.table.rows() > 0) step = std::max(step, kept.table.step(kept.table.rows() - 1));

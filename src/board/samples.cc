@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t max_texts = 64, max_steps_listed = 2000, max_moments = 60;  // per run
 
-// The texts of a line; those that are not texts are left out.
+// Returns the texts of a line, without values that are not texts.
 nlohmann::json texts_of(const nlohmann::json& line) {
   nlohmann::json out = nlohmann::json::array();
   if (!line.is_object() || !line.contains("samples") || !line["samples"].is_array()) return out;

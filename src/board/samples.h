@@ -1,4 +1,4 @@
-// The texts that runs generated at their evaluations.
+// Texts that runs generated at their evaluations.
 #pragma once
 
 #include <string>

@@ -37,7 +37,7 @@ class Watch {
   std::vector<std::shared_ptr<RunLog>> runs() const;          // sorted by place
   std::shared_ptr<RunLog> find(const std::string& id) const;  // null if not found
   std::vector<std::string> memories() const;                  // files, sorted by name
-  std::vector<TrashedRun> trash() const;                      // looks through all folders; the last deleted run first
+  std::vector<TrashedRun> trash() const;                      // searches all folders; the last deleted run first
   bool is_root(const RunLog& run) const;  // true if the run itself, not a folder above it, is watched
   bool seen_all() const;                  // true after the first complete pass
   void wait_until_seen() const;

@@ -25,7 +25,7 @@ std::string format_rate(std::size_t tokens, double seconds);
 void add_sampling_flags(Command& command, GenerateOptions& options);
 // A token with its sources in a memory.
 struct SourcedToken {
-  std::int64_t index = 0;  // in the whole text
+  std::int64_t index = 0;  // position in the whole text
   std::string text;
   TokenSources sources;
 };

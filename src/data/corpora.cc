@@ -128,8 +128,8 @@ void tokenize(const Host& host, const DocumentSet& set, const Tokenizer& tokeniz
     }
     parts.clear();
     for (std::size_t slot = 0; slot < count; ++slot) split_into_parts(texts[slot], longest_part, parts);
-    // One document may be much larger than a block. Its parts are encoded and written one block at a time: progress is
-    // reported, and its ids are kept once, as the file stores them.
+    // One document may be much larger than a block. Its parts are encoded and written one block at a time, so that
+    // progress is reported and its ids exist only once, in the form of the file.
     for (std::size_t first = 0; first < parts.size();) {
       std::size_t last = first;
       for (std::size_t bytes = 0; last < parts.size() && bytes < 2 * block_bytes; ++last)

@@ -151,7 +151,7 @@ MemoryShares MemoryPredictions::shares_of(const Tensor& state, std::int32_t text
   out.of_contexts = contexts_of(text, before, value);
   for (SlotContribution& one : out.of_slots) out.slots += one.weight /= probability;
   for (ContextContribution& one : out.of_contexts) out.contexts += one.weight /= probability;
-  // The sums can exceed the probability by rounding only.
+  // Only rounding can make the sums exceed the probability.
   if (const double total = out.total(); total > 1) {
     out.slots /= total;
     out.contexts /= total;

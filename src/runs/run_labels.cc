@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t max_name_bytes = 200, max_tag_bytes = 60, max_note_bytes = 10000, max_tags = 20;
 constexpr std::size_t max_file_bytes = 64 << 10;
 
-// Throws for text that could not be shown as it is. `lines`: line ends and tabs are allowed.
+// Throws for text that cannot be displayed unchanged. `lines`: line ends and tabs are allowed.
 void check_text(const std::string& text, std::size_t most, bool lines, const std::string& what) {
   if (text.size() > most) bad_input(Code::request_invalid, "{}: must be at most {} bytes", what, most);
   if (find_invalid_utf8(text)) bad_input(Code::request_invalid, "{}: must be UTF-8", what);

@@ -1,5 +1,5 @@
-// Labels that people give a run on the board: a name, tags and a note. Stored in RUN/labels.json; the folder keeps its
-// own name, which commands use.
+// Labels of a run on the board: a name, tags and a note. Stored in RUN/labels.json; the folder keeps its own name,
+// which commands use.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -40,7 +40,7 @@ SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes) :
 }
 
 void SamplesFile::write(const SampleReport& report) {
-  // A generated token may hold a part of a character.
+  // A generated token may contain a part of a character.
   const std::string line = to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   append_line(path_, line);
   bytes_ += std::ssize(line) + 1;

@@ -26,7 +26,7 @@ std::string plain_path(const std::string& path) {
   return whole.string();
 }
 
-// "2026-11-19 20:15:00" of "20261119T201500-2"; empty if the name is not that of a deletion.
+// Returns "2026-11-19 20:15:00" for "20261119T201500-2"; empty if the name is not that of a deletion.
 std::optional<std::string> time_of(const std::string& stamp) {
   if (stamp.size() < stamp_size || stamp[8] != 'T') return std::nullopt;
   for (std::size_t i = 0; i < stamp_size; ++i) {
@@ -38,7 +38,7 @@ std::optional<std::string> time_of(const std::string& stamp) {
 
 bool is_plain_folder(const std::string& path) { return folder_exists(path) && !is_link(path); }
 
-// Removes the folder of a deletion, and the trash folder, if nothing is left in them.
+// Removes the folder of a deletion, and the trash folder, if they are empty.
 void remove_if_empty(const fs::path& deletion) {
   ::rmdir(deletion.c_str());
   ::rmdir(deletion.parent_path().c_str());
@@ -50,7 +50,7 @@ TrashedRun move_to_trash(const std::string& run) {
   const fs::path folder = plain_path(run), parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
   if (!is_plain_folder(folder.string()) || !file_exists(RunPaths{folder.string()}.config()))
     bad_input(Code::run_not_found, "{} is not a run folder; nothing was deleted", folder.string());
-  const RunLock lock(folder.string());  // a run that is training is refused, and none begins meanwhile
+  const RunLock lock(folder.string());  // rejects a run in training, and prevents one from starting
   const fs::path trash = parent / trash_name;
   if (is_link(trash.string()))
     bad_input(Code::link_broken, "{} is a link; replace it with a folder, then delete the run", trash.string());

@@ -18,7 +18,7 @@ double cpu_seconds() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-// The second number of /proc/self/statm, in pages; 0 if it cannot be read.
+// Returns the second number of /proc/self/statm, in pages; 0 if it cannot be read.
 double resident_bytes() {
   std::FILE* const file = std::fopen("/proc/self/statm", "re");
   if (file == nullptr) return 0;
@@ -28,7 +28,7 @@ double resident_bytes() {
   return found == 2 ? static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
-// NVML's form of a UUID of 32 hexadecimal digits: "GPU-01234567-89ab-...".
+// Returns NVML's form of a UUID of 32 hexadecimal digits: "GPU-01234567-89ab-...".
 std::string nvml_uuid(const std::string& digits) {
   std::string out = "GPU-";
   for (std::size_t i = 0; i < digits.size(); ++i) {
@@ -38,7 +38,7 @@ std::string nvml_uuid(const std::string& digits) {
   return out;
 }
 
-// The parts of NVML's interface that are used here, which all drivers have had since 2013.
+// The part of NVML's interface that is used here, which all drivers have had since 2013.
 struct Utilization {
   unsigned gpu = 0, memory = 0;  // percent
 };

@@ -1,5 +1,5 @@
-// What this process uses of its machine, sampled while a run trains: CPU, memory, and the GPU through NVIDIA's
-// management library (NVML), which is loaded on first use and is not required.
+// Samples the resources that this process uses during training: CPU, memory, and the GPU through NVIDIA's management
+// library (NVML), which is loaded on first use and is optional.
 #pragma once
 
 #include <chrono>
@@ -14,8 +14,8 @@ namespace some {
 struct MachineSample {
   double cpu_cores = 0;     // CPU time of all threads per second, since the previous sample
   double memory_bytes = 0;  // resident set of this process
-  // Of the whole GPU, all processes together.
-  std::optional<double> gpu_utilization;  // share of the last sampling period of the driver in which a kernel ran
+  // Of the whole GPU, over all processes.
+  std::optional<double> gpu_utilization;  // fraction of the driver's last sampling period in which a kernel was running
   std::optional<double> gpu_memory_bytes;
   std::optional<double> gpu_watts;
 };

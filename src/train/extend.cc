@@ -96,7 +96,7 @@ bool ends_differ(const std::map<std::string, std::string>& then, const std::map<
 std::string rewrite_config(const RunPaths& paths, const Recipe& recipe, std::int64_t step) {
   const std::string before = read_file(paths.config());
   std::string kept = fmt::format("config-until-step-{}.toml", step);
-  // The same contents are those of an extension that was interrupted after this file was written.
+  // Equal contents come from an extension that was interrupted after this file was written.
   const auto other = [&] {
     const std::string path = paths.folder + "/" + kept;
     return exists_path(path) && read_file(path) != before;

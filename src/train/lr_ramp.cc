@@ -11,10 +11,10 @@
 namespace some {
 namespace {
 
-constexpr double memory = 0.9;     // of the moving average
-constexpr double rise = 1.5;       // the ramp ends where the smoothed loss exceeds the lowest one so many times
-constexpr std::size_t margin = 5;  // points at both ends of the ramp, where the average has seen too few losses
-constexpr double stable_part = 3;  // a rate so many times below that of the lowest loss is stable
+constexpr double memory = 0.9;     // weight of the moving average
+constexpr double rise = 1.5;       // the ramp ends when the smoothed loss exceeds the lowest one by this factor
+constexpr std::size_t margin = 5;  // excluded points at both ends of the ramp, where the average covers too few losses
+constexpr double stable_part = 3;  // a rate this many times below that of the lowest loss is stable
 
 void check(const LrRampOptions& options) {
   if (!(options.low > 0)) bad_input(Code::option_invalid, "{} {}: must be a number > 0", "--low", options.low);
@@ -68,7 +68,7 @@ LrRamp find_lr(const Recipe& asked, const Log& log, const LrRampOptions& options
   for (int i = 0; i < options.steps; ++i) {
     std::vector<Batch> batches;
     for (int micro = 0; micro < train.accumulate; ++micro) batches.push_back(loader.next());
-    // The schedules of the recipe at its beginning, with the rate of the ramp.
+    // The initial schedules of the recipe, with the rate of the ramp.
     StepPlan plan = plan_step(train, stage.recipe.model, i, std::max<std::int64_t>(stage.steps, options.steps),
                               stage.steps_per_epoch);
     plan.lr = ramp_rate(options, i);

@@ -29,15 +29,15 @@ struct LrRampPoint {
 
 struct LrRamp {
   std::vector<LrRampPoint> points;
-  std::optional<std::size_t> steepest;  // where the smoothed loss falls fastest in log(lr), before its lowest point
+  std::optional<std::size_t> steepest;  // where the smoothed loss falls fastest in log(lr), before its minimum
   std::size_t lowest = 0;               // the lowest smoothed loss
   bool diverged = false;                // the ramp ended because the loss rose or was not finite
-  // The learning rate to begin with: that of the steepest descent, but at most a third of that of the lowest loss,
-  // beyond which training becomes unstable. Nothing if the loss does not fall.
+  // The suggested learning rate: that of the steepest descent, but at most a third of that of the lowest loss, beyond
+  // which training becomes unstable. Empty if the loss does not fall.
   std::optional<double> suggestion;
 };
 
-// The rate of step i: low * (high / low)^(i / (steps - 1)).
+// Returns the rate of step i: low * (high / low)^(i / (steps - 1)).
 double ramp_rate(const LrRampOptions& options, int step);
 // Evaluates the measured losses: smoothing and suggestion.
 void judge_ramp(LrRamp& ramp);

@@ -162,12 +162,12 @@ nlohmann::json to_json(const TrainingMemoryReport& report) {
 
 namespace {
 
-// True if the memory of a run is of other weights than those the run ends with now, because it was extended. If it has
-// read texts that cannot be read again here, it is renamed.
+// True if the memory of a run belongs to earlier weights, because the run was extended. If it has read texts that
+// cannot be read again here, it is renamed.
 bool is_outdated(OpenedRun& run, const std::string& path, const Log& log) {
   if (!exists_path(path)) return false;
   const Memory memory = load_memory(*run.ctx, path);
-  // Another tokenizer: the file never belonged to this run, and opening it explains that.
+  // Another tokenizer: the file never belonged to this run, which opening it reports.
   if (memory.tokenizer != hex(run.tokenizer.hash()) || memory.model == fingerprint(*run.model, run.tokenizer))
     return false;
   const bool of_training_text =

@@ -28,7 +28,7 @@ std::vector<TextSample> draw_samples(Model& model, const TrainingStage& stage) {
   for (int i = 0; i < train.samples; ++i) {
     prompts.push_back(train.sample_prompt.empty() ? document_beginning(stage, i % stage.valid.documents())
                                                   : train.sample_prompt);
-    // A document may begin with nothing but spaces.
+    // A document may begin with spaces only.
     if (stage.tokenizer.encode(prompts.back()).empty()) prompts.pop_back();
   }
   if (prompts.empty()) return {};

@@ -23,7 +23,7 @@ JsonObject config_of(const SafetensorsFile& file) {
   return {parse_json(found->second, origin), origin};
 }
 
-// CRC-32 (IEEE 802.3), as Python's zlib has it.
+// CRC-32 (IEEE 802.3), as in Python's zlib.
 std::uint32_t crc32(std::string_view bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> out{};
@@ -38,8 +38,8 @@ std::uint32_t crc32(std::string_view bytes) {
   return ~crc;
 }
 
-// Throws if the file is not as it was written: its metadata have the checksum of all its bytes, with zeros as the
-// checksum's own digits. Files of the first format, from elsewhere, may have none.
+// Throws if the file was changed: its metadata contain the checksum of all its bytes, with zeros as the checksum's own
+// digits. Files of the first format, from other programs, may have none.
 void check_checksum(const SafetensorsFile& file) {
   const auto refuse = [&](std::string_view what) {
     bad_input(Code::file_damaged, "{} is damaged: {}; copy the fixture again", file.path(), what);

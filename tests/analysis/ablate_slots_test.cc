@@ -38,7 +38,7 @@ TEST(AblateSlots, ComparesEachClassWithRandomSlots) {
   }
   EXPECT_EQ(slots, report.slots);
   EXPECT_NE(report.loss, report.without_slots);
-  // The memory is the same afterwards, and the numbers are those of an evaluation with it.
+  // The memory is restored afterwards, and the numbers equal those of an evaluation with it.
   const AnalysisText text = load_analysis_text(run, "", 5);
   EvaluateOptions how = evaluate_options(run.recipe, run.tokenizer);
   how.max_documents = 5;

@@ -50,7 +50,7 @@ TEST(Ablate, LeavesOutTheBlockOfALayer) {
   EXPECT_EQ(report.loss, again.loss);
 }
 
-// Keys at their beginning change the choices; keys that never moved change nothing.
+// Initial keys change the assignments; keys that never moved change nothing.
 TEST(Ablate, MovesKeysBackAndAtRandom) {
   TemporaryFolder folder;
   for (const bool moves : {true, false}) {

@@ -97,10 +97,10 @@ TEST_F(Needle, CountsFindWhatIsAskedVerbatimAndTheModelDoesNot) {
   for (const NeedleRow& row : report.lengths) {
     for (const NeedleMethod method : {NeedleMethod::counter, NeedleMethod::contexts, NeedleMethod::both})
       EXPECT_GE(of(row, method).verbatim.right, 0.9) << name_of(method) << " in " << row.tokens;
-    // A model that is not told guesses: 1 of 8.
+    // A model that has not read the facts guesses: 1 of 8.
     EXPECT_LE(of(row, NeedleMethod::model).verbatim.right, 0.5);
     EXPECT_LT(of(row, NeedleMethod::both).verbatim.loss, of(row, NeedleMethod::model).verbatim.loss - 1);
-    // No context of five tokens is the same.
+    // No context of five tokens is equal.
     EXPECT_LE(of(row, NeedleMethod::counter).reworded.right, 0.5);
     for (const NeedleResult& one : row.results) {
       for (const NeedleScore& score : {one.verbatim, one.reworded}) {
@@ -110,7 +110,7 @@ TEST_F(Needle, CountsFindWhatIsAskedVerbatimAndTheModelDoesNot) {
       }
     }
   }
-  // The model is the same whatever the memory has read.
+  // The model gives the same results whatever the memory has read.
   EXPECT_EQ(of(report.lengths[0], NeedleMethod::model).verbatim.loss,
             of(report.retention[1], NeedleMethod::model).verbatim.loss);
   EXPECT_EQ(report.retention[0].others, 4);

@@ -573,7 +573,7 @@ TEST_F(BoardTest, OthersNeedTheToken) {
   EXPECT_EQ(get_once(board.port(), "/" + address.substr(at)).status, 200);
 }
 
-// Runs are changed only by a page that has the key, which is in the printed address and nowhere else.
+// Only a page with the key, which is only in the printed address, can change runs.
 class BoardChangesTest : public BoardTest {
  protected:
   std::string key() const {
@@ -657,7 +657,7 @@ TEST_F(BoardChangesTest, OnlyThePageWithTheKeyChangesRuns) {
   for (const char* path : {"/api/labels", "/api/delete", "/api/restore", "/api/ablate", "/api/routes"}) {
     EXPECT_EQ(post(path, body, ""), 403) << path;
     EXPECT_EQ(post(path, body, "X-Board-Key: " + std::string(32, '0') + "\r\n"), 403) << path;
-    // The page of another site, which somehow knows the key.
+    // A page of another site that has the key.
     EXPECT_EQ(post(path, body, good + "Origin: http://elsewhere.example\r\n"), 403) << path;
     EXPECT_EQ(post(path, body, good + "Sec-Fetch-Site: cross-site\r\n"), 403) << path;
     EXPECT_EQ(get_once(board_->port(), path, good).status, 404) << path;

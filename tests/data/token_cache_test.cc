@@ -253,7 +253,7 @@ TEST(TokenImage, HashDoesNotDependOnTheWidth) {
   EXPECT_EQ(hashes[0], 0x386da29b96266714ull);
 }
 
-// A long document is added as it is tokenized: the image is that of the whole document, wherever its parts end.
+// A long document is added while it is tokenized: the image equals that of the whole document, whatever its parts.
 TEST(TokenImage, ADocumentInPartsIsTheSame) {
   constexpr std::size_t count = 3'000'000;  // more than a block of ids
   for (const std::int64_t vocab : {1000, 100'000}) {

@@ -57,7 +57,7 @@ class ImportTarget : public Target {
     const std::size_t which = input.empty() ? 0 : static_cast<unsigned char>(input[0] - '0') % files_.size();
     const File& file = files_[which];
     file.place->set(std::string_view(input).substr(std::min<std::size_t>(1, input.size())));
-    // Writing the run and opening it takes most of the time. Most inputs end before it, at a folder that is not empty.
+    // Writing and opening the run takes most of the time. Most inputs end earlier, at a folder that is not empty.
     const bool writes = input.size() % 16 == 0;
     const std::string out = writes ? folder_ + "/out" : folder_ + "/taken";
     const auto clean = [&] {

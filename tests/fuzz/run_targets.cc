@@ -155,7 +155,7 @@ class MetricsTarget : public Target {
  public:
   explicit MetricsTarget(const std::string& scratch) : folder_(scratch + "/run") {
     fs::create_directories(folder_);
-    // A short one: it is read with every input, and is not what is damaged.
+    // A short file: it is read with every input, and is not damaged itself.
     std::ofstream(folder_ + "/config.toml") << "title = \"a run\"\n[model]\nlayers = 2\n";
     fs::create_symlink(file_.path(), folder_ + "/metrics.jsonl");
     fs::create_symlink(file_.path(), folder_ + "/timing.jsonl");
@@ -307,7 +307,7 @@ class FixtureTarget : public Target {
         if (entry.path().extension() == ".safetensors") paths_.push_back(entry.path().string());
       }
     }
-    // The smallest first: half of them take a tenth of the time of all.
+    // The smallest files first: half of them take a tenth of the total time.
     std::sort(paths_.begin(), paths_.end(), [](const std::string& a, const std::string& b) {
       return std::pair(fs::file_size(a), a) < std::pair(fs::file_size(b), b);
     });

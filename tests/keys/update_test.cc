@@ -365,7 +365,7 @@ TYPED_TEST(KeyUpdate, KeysAreDrawnFromTheirStreamAndHaveLengthOne) {
   EXPECT_NE(averaged.routing_keys().raw(), averaged.keys.raw());
 }
 
-// spec 3.3: the keys of a partition have a vector in common.
+// The keys of a partition share a vector (spec 3.3).
 TYPED_TEST(KeyUpdate, InitialKeysOfAPartitionAreNearEachOther) {
   auto ctx = make_context("cpu", dtype_of<TypeParam>() == DType::f64 ? "f64" : "fp32");
   constexpr int experts = 22, size = 30, partitions = 4;

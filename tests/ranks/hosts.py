@@ -75,7 +75,8 @@ class Switch:
                         continue
                     free[source] = max(free[source], now) + len(frame) / self.rate.value
                     now = free[source]
-                # Addresses end with the number of the machine; all others are for everybody.
+                # Addresses end with the number of the machine; all other addresses reach every
+                # machine.
                 to = [frame[5] - 1] if frame[:5] == b"\x02\0\0\0\0" else range(len(self.taps))
                 for one in to:
                     if one != source and 0 <= one < len(self.taps):
@@ -107,7 +108,8 @@ class Hosts:
     def __init__(self, folder):
         self.keepers, taps = [], []
         for host in range(HOSTS):
-            # Its own names of processes as well: when the first process ends, all of the machine are gone.
+            # Also a separate process namespace: when its first process ends, all processes of the machine
+            # end.
             keeper = subprocess.Popen(["unshare", "--net", "--uts", "--kill-child", "sh", "-c",
                                        f"hostname machine{host} && echo there && exec sleep 100000"],
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -331,7 +333,7 @@ def cut(machines, whole):
     def cut_last():
         switch.up[HOSTS - 1] = 0
 
-    # Either side may notice first: the neighbor of the machine, or the machine, which hears nobody.
+    # Either side may notice first: the neighbor of the machine, or the isolated machine itself.
     lost(machines, whole, "cut", cut_last, range(HOSTS))
 
 

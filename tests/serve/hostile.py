@@ -275,7 +275,7 @@ def main():
                 good += 1
         for thread in threads:
             thread.join()
-        # What the last ones left behind is given up within the server's time limits.
+        # The server releases what the last clients left behind within its time limits.
         for _ in range(600):
             if server.poll() is not None or state_of(server.pid)[1] <= before[1]:
                 break

@@ -485,7 +485,7 @@ try {
   await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
   await line('live').waitFor();
   await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
-  // A reader without the key only looks, whatever its page tries.
+  // A reader without the key cannot change anything.
   const stranger = await (await browser.newContext()).newPage();
   await stranger.goto(address.split('#')[0]);
   await stranger.locator('.runs .name').first().waitFor();

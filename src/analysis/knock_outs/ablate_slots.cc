@@ -13,7 +13,7 @@
 namespace some {
 namespace {
 
-// The slots of a memory that are in use, with the word class of their main token.
+// Returns the non-empty slots of a memory with the word class of their main token.
 struct UsedSlots {
   std::vector<std::size_t> slots;
   std::vector<WordClass> classes;
@@ -27,7 +27,7 @@ std::vector<WordClass> classes_of(const Tokenizer& tokenizer, const std::vector<
       lengths.push_back(static_cast<std::uint16_t>(tokenizer.token_bytes(token).size()));
     return classify_tokens(tokenizer, tokens, lengths);
   }
-  for (const std::int32_t token : tokens) {  // a token is a word
+  for (const std::int32_t token : tokens) {  // each token counts as a word
     const std::vector<ClassifiedWord> words = classify_text(tokenizer.token_bytes(token));
     out.push_back(words.empty() ? WordClass::other : words[0].word_class);
   }
@@ -51,7 +51,7 @@ UsedSlots used_slots(const Memory& memory, const Tokenizer& tokenizer) {
   return out;
 }
 
-// Empties slots for the lifetime of the object.
+// Empties slots during the lifetime of the object.
 class WithoutSlots {
  public:
   WithoutSlots(Memory& memory, const std::vector<std::size_t>& slots)
@@ -94,7 +94,7 @@ class WithoutSlots {
   Tensor values_, counts_, entry_counts_;
 };
 
-// The first `count` slots in a random order.
+// Returns the first `count` slots in a random order.
 std::vector<std::size_t> random_slots(const UsedSlots& used, std::size_t count, const RandomStream& stream) {
   std::vector<std::size_t> order = used.slots;
   for (std::size_t i = 0; i < count; ++i)

@@ -1,5 +1,5 @@
-// Knock-outs of memory slots: the change in loss without the slots whose token is of one word class, compared with as
-// many random slots.
+// Ablates memory slots: measures the change in loss without the slots whose token is of one word class, compared with
+// as many random slots.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@ namespace some {
 struct AblateSlotsOptions {
   std::string data;                 // empty: the run's validation documents
   std::int64_t max_documents = 50;  // 0: all
-  int draws = 9;                    // of random slots, for each class
+  int draws = 9;                    // random draws of slots per class
   std::uint64_t seed = 0;
   std::function<void(int done, int total)> progress;
   std::function<bool()> stop;  // called after every evaluation; true: report what was measured
 };
 
 struct SlotKnockOut {
-  WordClass word_class = WordClass::other;  // of the token, where it was first inserted
+  WordClass word_class = WordClass::other;  // of the token, at the place of its first insertion
   std::int64_t slots = 0;
-  double change = 0;                          // of the mean loss without them, in nats/token
-  double control = 0, control_deviation = 0;  // the same without as many random slots: mean and deviation of the draws
-  double p = 1;                               // chance of a change at least this far from the mean of the draws
+  double change = 0;                          // change of the mean loss, in nats/token
+  double control = 0, control_deviation = 0;  // change without as many random slots: mean and deviation over the draws
+  double p = 1;                               // p-value of a change at least this far from the mean of the draws
 };
 
 struct AblateSlotsReport {
   std::string run, data;
   std::int64_t step = 0, documents = 0, slots = 0;
-  double loss = 0;           // with the memory, which does not learn meanwhile
-  double without_slots = 0;  // without any slot
+  double loss = 0;           // loss with the memory, which does not learn during the test
+  double without_slots = 0;  // loss without any slots
   int draws = 0;
-  std::vector<SlotKnockOut> knock_outs;  // by class; classes without slots are left out
+  std::vector<SlotKnockOut> knock_outs;  // by class, without classes that have no slots
   bool stopped = false;
 };
 
-// The memory is the same afterwards. Throws (bad_input) if it has no slots in use.
+// The memory is restored afterwards. Throws (bad_input) if it has no slots in use.
 AblateSlotsReport ablate_slots(OpenedRun& run, Memory& memory, const AblateSlotsOptions& options);
 nlohmann::json to_json(const AblateSlotsReport& report);
 

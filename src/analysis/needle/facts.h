@@ -1,4 +1,4 @@
-// Facts that no other text contains: statements from a seed, to be planted in a text and asked for later.
+// Facts that occur in no other text: random statements that are planted in a text and queried later.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@ namespace some {
 
 struct Fact {
   std::string statement;   // "Runa keeps the silver key in the barn."
-  std::string verbatim;    // its beginning up to the answer: "Runa keeps the silver key in the"
-  std::string reworded;    // other words for the same question: "Where is the silver key of Runa? It is in the"
-  std::size_t answer = 0;  // its index among the answers
+  std::string verbatim;    // the statement up to the answer: "Runa keeps the silver key in the"
+  std::string reworded;    // the question in other words: "Where is the silver key of Runa? It is in the"
+  std::size_t answer = 0;  // index of the answer
 };
 
-// Every answer belongs to equally many facts (or one more), so that counting answers does not help to guess.
+// Answers are distributed evenly over the facts (within one), so that counting answers does not help to guess.
 struct FactSet {
   std::vector<std::string> answers;
   std::vector<Fact> facts;

@@ -37,13 +37,13 @@ bool ends_sentence(const Tokenizer& tokenizer, TokenId id) {
   return !bytes.empty() && std::string_view(".!?").find(bytes.back()) != std::string_view::npos;
 }
 
-// One question with one of the answers behind it.
+// One question followed by one of the answers.
 struct Asked {
   std::vector<std::int32_t> tokens;
-  std::int64_t begin = 0;  // of the answer
+  std::int64_t begin = 0;  // first token of the answer
 };
 
-// All questions: [form, fact, answer], the forms being verbatim and reworded.
+// Returns all questions: [form, fact, answer], with the forms verbatim and reworded.
 struct Questions {
   std::vector<Asked> all;
   std::size_t facts = 0, answers = 0;
@@ -76,7 +76,7 @@ Questions make_questions(const Tokenizer& tokenizer, const FactSet& set) {
   return out;
 }
 
-// Sums over questions. The true answer is right if it has the lowest loss; among equals it counts a part.
+// Sums over questions. The true answer counts as right if it has the lowest loss; ties count fractionally.
 struct Sums {
   std::array<NeedleScore, 2> forms;
   double questions = 0;
@@ -98,7 +98,7 @@ struct Sums {
   }
 };
 
-// A text that is read by the memories and the counter.
+// A text read by the memories and the counter.
 class Readers {
  public:
   Readers(OpenedRun& run, const Tensor& mean, const MemorySettings& settings) : run_(run), settings_(settings) {
@@ -119,7 +119,7 @@ class Readers {
       counter_->learn(before(tokens, t), tokens[static_cast<std::size_t>(t)], -1);
   }
 
-  // Adds the results of every method. text: what the model's window shows before a question.
+  // Adds the results of every method. text: contents of the model's window before a question.
   void ask(const Questions& questions, const FactSet& set, const std::vector<std::int32_t>& text,
            std::array<Sums, needle_methods.size()>& sums) {
     std::array<std::vector<double>, needle_methods.size()> losses;
@@ -148,15 +148,15 @@ class Readers {
     return loss;
   }
 
-  // Losses of all answers by the model and, if no text stands before the questions, by the memories. Each question is
-  // answered as if it were the only one: the mixture's weights begin as those of the memory.
+  // Returns the losses of all answers by the model and, if no text precedes the questions, by the memories. Each
+  // question is answered independently: the mixture weights start from those of the memory.
   void answer(const Questions& questions, const std::vector<std::int32_t>& text,
               std::array<std::vector<double>, needle_methods.size()>& losses) {
     Context& ctx = *run_.ctx;
     const std::int64_t longest = run_.recipe.model.seq_len + 1, at_once = ctx.device.is_cpu() ? 2048 : 16384;
     for (std::size_t next = 0; next < questions.all.size();) {
       Batch batch;
-      std::vector<std::int64_t> rows, begins;  // of each question: its first row, and the row that predicts the answer
+      std::vector<std::int64_t> rows, begins;  // per question: its first row, and the row that predicts the answer
       std::vector<std::int64_t> sizes;
       for (; next < questions.all.size() && (rows.empty() || batch.size() < at_once); ++next) {
         const Asked& one = questions.all[next];
@@ -255,7 +255,7 @@ Haystack make_haystack(const std::vector<std::vector<std::int32_t>>& documents, 
   if (std::ssize(text) < room)
     bad_input(Code::data_nothing_to_predict, "the text has {} tokens, {} are needed; use a longer text with --data",
               text.size(), room);
-  // The facts are planted behind ends of sentences; in a text without any, anywhere.
+  // Plants the facts after ends of sentences; in a text without any, anywhere.
   std::vector<std::int64_t> ends;
   for (std::int64_t t = 0; t + 1 < room; ++t) {
     if (ends_sentence(tokenizer, text[static_cast<std::size_t>(t)])) ends.push_back(t + 1);
@@ -303,7 +303,7 @@ NeedleReport measure_needles(OpenedRun& run, const NeedleOptions& options) {
   std::sort(lengths.begin(), lengths.end());
   std::sort(others.begin(), others.end());
   const auto documents = documents_of(text.data, lengths.back());
-  // Everything that can be refused is refused before the first text is read.
+  // Checks all options before the first text is read.
   for (const std::int64_t length : lengths)
     make_haystack(documents, run.tokenizer, make_facts(options.facts, options.seed), length, options.seed);
   std::vector<std::vector<std::int32_t>> other;

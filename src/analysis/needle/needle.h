@@ -1,5 +1,5 @@
-// Needle in a haystack: facts are planted in a text, a memory reads it, and the model is asked for them. Every method
-// chooses among the same answers, so chance is known; the counter, which knows no model, is the baseline to beat.
+// Needle in a haystack: plants facts in a text, lets a memory read it, and queries them. Every method chooses among the
+// same answers, so chance is known; the counter, which uses no model, is the baseline.
 #pragma once
 
 #include <array>
@@ -15,36 +15,36 @@
 
 namespace some {
 
-// model: sees the question only. window: also as much of the end of the text as fits before it. counter: Kneser-Ney
-// counts without a model. The others are memories of the model, with slots, with contexts, with both.
+// model: reads only the question. window: also reads as much of the end of the text as fits before it. counter:
+// Kneser-Ney counts without a model. The other methods are memories of the model with slots, contexts, or both.
 enum class NeedleMethod { model, window, counter, states, contexts, both };
 inline constexpr std::array needle_methods{NeedleMethod::model,  NeedleMethod::window,   NeedleMethod::counter,
                                            NeedleMethod::states, NeedleMethod::contexts, NeedleMethod::both};
 const char* name_of(NeedleMethod method);  // "slots and contexts"
 
 struct NeedleOptions {
-  std::string data;                                               // of the text; empty: the run's validation text
+  std::string data;                                               // the text; empty: the run's validation text
   std::string other_data = "builtin:recipes";                     // read afterwards
   std::vector<std::int32_t> tokens = {2000, 8000, 32000, 64000};  // lengths of the text, facts included
   std::vector<std::int32_t> others = {10, 100, 1000};  // documents of the other text, after the shortest text
   std::int64_t facts = 32, repeats = 1;
-  std::uint64_t seed = 0;  // of the first repeat; the others use the next ones
+  std::uint64_t seed = 0;  // seed of the first repeat; the others use the following ones
   MemoryOverrides choices;
   std::function<void(const std::string& what, std::int64_t done, std::int64_t total)> progress;
-  std::function<bool()> stop;  // true: ends with what was measured
+  std::function<bool()> stop;  // true: stop and report what was measured
 };
 
-// Results of one way to ask.
+// Results of one form of question.
 struct NeedleScore {
   double right = 0;  // fraction of questions whose true answer is the most probable of all answers
   double loss = 0;   // nats per true answer
 };
 struct NeedleResult {
   NeedleMethod method = NeedleMethod::model;
-  NeedleScore verbatim, reworded;  // asked in the words of the text, in others
+  NeedleScore verbatim, reworded;  // in the words of the text, and in other words
 };
 struct NeedleRow {
-  std::int64_t tokens = 0;            // of the text
+  std::int64_t tokens = 0;            // length of the text
   std::int64_t others = 0;            // documents read after it
   std::int64_t other_tokens = 0;      // their tokens, mean over the repeats
   std::vector<NeedleResult> results;  // in the order of needle_methods

@@ -1,6 +1,6 @@
-// Sources of one predicted token: which part of its probability came from the model, from slots and from contexts of a
-// memory, with the passages of the texts that the memory has read. Generation, traces, the board and the server show
-// it.
+// Sources of one predicted token: the fractions of its probability from the model, the slots and the contexts of a
+// memory, with the passages of the texts that the memory has read. Used by generation, traces, the board and the
+// server.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,14 +13,14 @@
 
 namespace some {
 
-inline constexpr int max_sources = 8;  // passages shown per token
+inline constexpr int max_sources = 8;  // maximum number of passages per token
 
 // All shares are fractions of the token's probability.
 struct TokenSource {
   double share = 0;
   int context_tokens = -1;  // length of the context; -1: a slot
-  std::int64_t seen = 0;    // of a context: how often the token followed it
-  Passage passage;          // of a slot where it was inserted, of a context where the token followed it last
+  std::int64_t seen = 0;    // for contexts: number of times the token followed it
+  Passage passage;          // for slots where it was inserted, for contexts where the token last followed it
   bool is_context() const { return context_tokens >= 0; }
 };
 
@@ -32,11 +32,11 @@ struct TokenSources {
   double model() const { return 1 - memory(); }
 };
 
-// Finds the passages of a memory, which must not change or move meanwhile.
+// Finds the passages of a memory, which must not change or be moved during the lifetime of the object.
 class SourceFinder {
  public:
   SourceFinder(const Memory& memory, const Tokenizer& tokenizer);
-  // At most `most` passages with `around` tokens on each side.
+  // Returns at most `most` passages with `around` tokens on each side.
   TokenSources find(const MemoryShares& shares, std::size_t most, std::int64_t around) const;
 
  private:

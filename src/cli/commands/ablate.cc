@@ -1,4 +1,4 @@
-// `some ablate`: what is lost without an expert, a block, or the movement of the keys.
+// `some ablate`: measures the contribution of experts, blocks, key movement and memory slots.
 #include "analysis/ablate.h"
 
 #include <fmt/format.h>

@@ -55,7 +55,7 @@ void wait_for_requests(const LinkOptions& options, const Look& look) {
   }
 }
 
-// True if a process is one of Open MPI's own, which start and end the ranks.
+// True if a process belongs to Open MPI itself, which starts and ends the ranks.
 bool is_launcher(pid_t process) {
   char path[64], name[16] = "";
   std::snprintf(path, sizeof path, "/proc/%ld/comm", static_cast<long>(process));
@@ -68,19 +68,18 @@ bool is_launcher(pid_t process) {
          std::any_of(launchers.begin(), launchers.end(), [&](const char* one) { return std::strcmp(name, one) == 0; });
 }
 
-// Ends this machine's mpirun or daemon if it has not ended some seconds after the abort: it waits for the daemon of a
-// machine that is unreachable, possibly for hours. This is done by a process of its own, because the launcher ends this
-// one first.
+// Ends this machine's mpirun or daemon if it is still running some seconds after the abort: it may wait for the daemon
+// of an unreachable machine for hours. A separate process does this, because the launcher ends this process first.
 void end_launcher_later() noexcept {
   const pid_t launcher = getppid();
   if (!is_launcher(launcher)) return;
   const auto descriptor = static_cast<int>(syscall(SYS_pidfd_open, launcher, 0));
   if (descriptor < 0 || fork() != 0) return;
   setsid();
-  // mpirun waits until nobody holds the pipes of a rank's output.
+  // mpirun waits until no process holds the pipes of a rank's output.
   if (descriptor > 0) syscall(SYS_close_range, 0U, static_cast<unsigned>(descriptor - 1), 0U);
   syscall(SYS_close_range, static_cast<unsigned>(descriptor + 1), ~0U, 0U);
-  // A signal that it could handle ends in its own clean-up, which waits or fails without the machine.
+  // SIGKILL, because Open MPI's own signal handlers would wait for the unreachable machine.
   pollfd ended{descriptor, POLLIN, 0};
   if (poll(&ended, 1, 3000) == 0) syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0U);
   _exit(0);

@@ -1,4 +1,4 @@
-// Experiments on trained models: what each expert contributes, by leaving it out, and whether two runs route alike; both
+// Experiments on trained models: the contribution of each expert (ablation), and whether two runs route alike; both
 // compared with chance. The server runs them on request.
 import { button, element } from '../dom.js';
 import { short } from '../numbers.js';
@@ -33,7 +33,7 @@ const table = (label, head, rows) =>
     ),
   );
 
-// A choice of runs and documents, a button that begins and one that stops, and how far it is.
+// A selection of runs and documents, start and stop buttons, and progress.
 class Job {
   constructor(causal, { path, names, documents, begin, show }) {
     Object.assign(this, { causal, path, show });

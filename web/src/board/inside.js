@@ -212,7 +212,7 @@ export class Inside {
     const { layers } = await ask('/api/layers', this.question({ metric }));
     if (of !== this.shown) return;
     const { experts } = this.board.runs.get(this.id());
-    // Hidden if there is nothing to see: a single point, or no birth, death or unused expert.
+    // Hidden if there is nothing to show: a single point, or no births, deaths or unused experts.
     const counts = ['eval.births', 'eval.deaths', 'eval.experts_used_this_epoch'].includes(metric);
     const flat = (points) => points.length < 2 || (counts && points.every(([, y]) => use(y, experts) === 0));
     figure.node.hidden = layers.every(flat);

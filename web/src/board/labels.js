@@ -1,11 +1,11 @@
-// Changes of runs: a dialog with a run's name, tags and note, deletion with a way back, and the trash.
+// Changes of runs: a dialog for name, tags and note, deletion with undo, and the trash.
 import { button, element } from '../dom.js';
 import { ask, change } from './server.js';
 
 const field = (words, input, hint) =>
   element('label', { class: 'field' }, element('span', {}, words), input, hint ? element('small', {}, hint) : []);
 
-// A dialog that is made anew each time; the keyboard returns to where it was when it closes.
+// A dialog that is rebuilt each time; the keyboard focus is restored when it closes.
 function open(title, ...content) {
   const dialog = element('dialog', { 'aria-label': title, close: () => dialog.remove() }, element('h2', {}, title), content);
   document.querySelector('.board').append(dialog);

@@ -1,4 +1,4 @@
-// The texts that runs generated at their evaluations: of several runs next to each other at one step, or of one run over
+// Texts that runs generated at their evaluations: of several runs next to each other at one step, or of one run over
 // time.
 import { element } from '../dom.js';
 import { short } from '../numbers.js';

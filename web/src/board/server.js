@@ -1,8 +1,8 @@
 // Client of the board's server: requests, and events that the server pushes.
 const token = new URLSearchParams(window.location.search).get('token');
 
-// What permits changes. The program prints it in the board's address, after the #, where no server and no other site
-// sees it. It is kept for other tabs, and removed from the address, so that a copied link does not contain it.
+// The key that permits changes. The program prints it in the board's address after the #, which neither servers nor
+// other sites see. It is kept for other tabs and removed from the address, so that a copied link does not contain it.
 const keyName = 'some-board-key';
 let key = '';
 
@@ -59,7 +59,7 @@ async function post(path, body, signal) {
   return answer;
 }
 
-// Changes something; returns what the server answers.
+// Requests a change; returns the server's answer.
 export const change = async (path, body) => (await post(path, body)).json();
 
 // Reads JSON lines as they arrive and passes each to `line`. `stop`: an AbortSignal.
