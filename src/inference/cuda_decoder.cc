@@ -387,9 +387,11 @@ void CudaDecoder::upload_sampling() {
 
 bool CudaDecoder::needs_model(const DecodeBatch& batch) const {
   if (batch.routes && model_.config().ffn == Ffn::some) return true;
+  // A memory with contexts needs all tokens of its sequence, also of rows without an output.
+  const auto remembers = [&](std::int32_t slot) { return slots_[static_cast<std::size_t>(slot)].remembers; };
+  if (std::any_of(batch.slots.begin(), batch.slots.end(), remembers)) return true;
   return std::any_of(batch.wanted.begin(), batch.wanted.end(), [&](const WantedRow& want) {
-    return want.kind == WantedRow::Kind::state || want.logprobs > max_logprobs ||
-           slots_[static_cast<std::size_t>(batch.slots[static_cast<std::size_t>(want.row)])].remembers;
+    return want.kind == WantedRow::Kind::state || want.logprobs > max_logprobs;
   });
 }
 
@@ -624,7 +626,7 @@ void CudaDecoder::launch_many(std::int64_t rows, std::int64_t wanted, bool whole
     qkv.cache = cached(i);
     qkv.a = data(x1_);
     launch(state, qkv);
-    launch(state, RowAttention{data(queries_), cached(i), capacity_, row_slots, row_positions, count, config.heads,
+    launch(state, RowAttention{data(queries_), d, cached(i), capacity_, row_slots, row_positions, count, config.heads,
                                data(mixed_)});
     Product out = common;
     out.a = data(mixed_);
@@ -752,11 +754,11 @@ bool supported(Model& model, const DecoderOptions& options) {
       attention_shared_bytes(capacity) > ctx.cuda->max_shared)
     return false;
   if (config.ffn == Ffn::dense) return true;
-  return config.modulates() && config.use_library && !config.input_proj && config.training != ExpertTraining::lora &&
-         config.router == RouterKind::linear && config.routing == RoutingKind::keys && config.searches_all_keys() &&
-         config.ground == 0 && config.query_size() == query_size && config.experts <= max_experts &&
-         config.top_k <= max_choices && config.token_shift <= max_shift &&
-         (config.token_shift == 0 || config.conv == 0);
+  return config.modulates() && config.use_library && !config.has_transforms() && !config.input_proj &&
+         config.training != ExpertTraining::lora && config.router == RouterKind::linear &&
+         config.routing == RoutingKind::keys && config.searches_all_keys() && config.ground == 0 &&
+         config.query_size() == query_size && config.experts <= max_experts && config.top_k <= max_choices &&
+         config.token_shift <= max_shift && (config.token_shift == 0 || config.conv == 0);
 }
 
 }  // namespace
@@ -766,6 +768,12 @@ std::unique_ptr<Decoder> make_cuda_decoder(Model& model, const DecoderOptions& o
   return std::make_unique<CudaDecoder>(model, options);
 }
 
+void add_gpu_products(const Context& ctx, RowProducts& products) {
+  if (!ctx.device.is_cuda() || ctx.cuda->major != 9) return;
+  products.on_gpu = multiply_rows;
+  products.attention_on_gpu = attend_rows;
+}
+
 }  // namespace some
 
 #else
@@ -773,6 +781,7 @@ std::unique_ptr<Decoder> make_cuda_decoder(Model& model, const DecoderOptions& o
 namespace some {
 
 std::unique_ptr<Decoder> make_cuda_decoder(Model&, const DecoderOptions&) { return nullptr; }
+void add_gpu_products(const Context&, RowProducts&) {}
 
 }  // namespace some
 

@@ -7,10 +7,14 @@
 #include <memory>
 
 #include "inference/decoder.h"
+#include "runtime/row_products.h"
 
 namespace some {
 
 // Returns null if the device or the model is not supported by these kernels.
 std::unique_ptr<Decoder> make_cuda_decoder(Model& model, const DecoderOptions& options);
+
+// Adds its matrix product and attention for Model::decode; none if the device has no such kernels.
+void add_gpu_products(const Context& ctx, RowProducts& products);
 
 }  // namespace some

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "inference/cuda_decoder.h"
 #include "inference/decoder.h"
 #include "inference/key_learner.h"
 #include "memory/partitions.h"
@@ -22,6 +23,7 @@ class HostDecoder : public ModelDecoder {
         cache_(std::move(cache)),
         sequences_(static_cast<std::size_t>(options.slots)) {
     settings_.temperature = options.router_temperature;
+    add_gpu_products(model.context(), products_);
     if (options.half_weights) keep_half_weights();
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)

@@ -245,8 +245,8 @@ SOME_KERNEL(attention_threads, 3) row_attention_kernel(const RowAttention in) {
     copy_commit();
   };
   fetch(0, buffers);
-  const uint4 packed = load_written(
-      reinterpret_cast<const uint4*>(in.queries + static_cast<std::int64_t>(row) * width + head * head_size) + c);
+  const uint4 packed =
+      load_written(reinterpret_cast<const uint4*>(in.queries + row * in.query_stride + head * head_size) + c);
   constexpr float scale = 1.4426950408889634f / 8;
   const float query[8] = {times(scale, low_half(packed.x)), times(scale, high_half(packed.x)),
                           times(scale, low_half(packed.y)), times(scale, high_half(packed.y)),
@@ -274,6 +274,16 @@ SOME_KERNEL(attention_threads, 3) row_attention_kernel(const RowAttention in) {
     *target = uint4{
         pack(all.values[0] / all.sum, all.values[1] / all.sum), pack(all.values[2] / all.sum, all.values[3] / all.sum),
         pack(all.values[4] / all.sum, all.values[5] / all.sum), pack(all.values[6] / all.sum, all.values[7] / all.sum)};
+}
+
+SOME_KERNEL(threads, 2) row_keys_kernel(const RowKeys in) {
+  wait_previous();
+  const int chunks = 2 * in.width / 8, item = block_index() * threads + thread_index(), row = item / chunks,
+            chunk = item % chunks;
+  if (row >= in.rows || in.slots[row] < 0) return;
+  const uint4* from = reinterpret_cast<const uint4*>(in.qkv + static_cast<std::int64_t>(row) * 3 * in.width + in.width);
+  uint4* to = reinterpret_cast<uint4*>(in.cache + (in.slots[row] * in.capacity + in.positions[row]) * 2 * in.width);
+  to[chunk] = load_written(from + chunk);
 }
 
 SOME_KERNEL(threads, 2) row_embedding_kernel(const RowEmbedding in) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "runtime/context.h"
 #include "tensor/device.h"
 
 namespace some::decoding {
@@ -123,7 +124,7 @@ struct Product {
   const bf16* a;         // [rows, k]
   const bf16* weight;    // [columns, k]
   const float* bias;     // [columns] or null
-  int rows, columns, k;  // columns and k: multiples of 8
+  int rows, columns, k;  // columns: even; k: a multiple of 8
   int sum_parts;         // slabs of `part` columns per partial sum
   ProductResult result;
   bf16* y;               // [rows, columns]; qkv: [rows, k]
@@ -164,12 +165,22 @@ struct RowModulation {
 };
 
 struct RowAttention {
-  const bf16* queries;  // [rows, width]
-  const bf16* cache;    // [slots, capacity, 2 width]
+  const bf16* queries;  // [rows, width], query_stride apart
+  std::int64_t query_stride;
+  const bf16* cache;  // [slots, capacity, 2 width]
   std::int64_t capacity;
   const std::int32_t *slots, *positions;
   int rows, heads;
   bf16* mixed;  // [rows, width]
+};
+
+// Copies the keys and values of rows to the cache.
+struct RowKeys {
+  const bf16* qkv;  // [rows, 3 width]
+  bf16* cache;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
+  int rows, width;
 };
 
 struct RowEmbedding {
@@ -261,11 +272,16 @@ void launch(CudaState& state, const RowRoutes& step);
 void launch(CudaState& state, const ExpertProduct& step);
 void launch(CudaState& state, const RowModulation& step);
 void launch(CudaState& state, const RowAttention& step);
+void launch(CudaState& state, const RowKeys& step);
 void launch(CudaState& state, const RowEmbedding& step);
 void launch(CudaState& state, const RowNorm& step);
 void launch(CudaState& state, const RowConvolution& step);
 void launch(CudaState& state, const SampleStep& step);
 void launch(CudaState& state, const TokenStep& step);
+// RowProducts::on_gpu and attention_on_gpu.
+bool multiply_rows(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu, Tensor& y);
+bool attend_rows(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads,
+                 Tensor& cache, Tensor& out);
 // Returns the bytes of shared memory of attention for few rows, at most max_shared.
 int attention_shared_bytes(std::int64_t capacity);
 
