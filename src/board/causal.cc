@@ -1,5 +1,9 @@
 #include "board/causal.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "analysis/ablate.h"
 #include "analysis/route_match.h"
 #include "core/error.h"
@@ -25,6 +29,10 @@ void answer_ablate(const Watch& watch, GenerationService& models, const Request&
   AblateOptions options;
   options.max_documents = all.get<std::int64_t>("documents", 20, 1, max_documents);
   options.shuffles = all.get<int>("shuffles", 1000, 1, max_shuffles);
+  const std::vector<std::string> units = ablate_units();
+  const auto unit = std::find(units.begin(), units.end(), all.get<std::string>("unit", units[0]));
+  if (unit == units.end()) bad_input(Code::request_invalid, "{}: must be one of {}", "unit", fmt::join(units, ", "));
+  options.unit = static_cast<AblateUnit>(unit - units.begin());
   if (all.has("layer")) options.layer = all.need<int>("layer", 0, 4095);
   const auto run = run_of(watch, all, "run");
   models.experiment({run}, answer.stream("application/x-ndjson"), [options](const auto& opened, const auto& talk) {

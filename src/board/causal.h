@@ -11,7 +11,7 @@
 
 namespace some {
 
-// Answers {run, layer, documents, shuffles} with JSON lines: {"kind": "waiting"}, {"kind": "progress", "done",
+// Answers {run, unit, layer, documents, shuffles} with JSON lines: {"kind": "waiting"}, {"kind": "progress", "done",
 // "total"}, and {"kind": "end", "report": as of 'some ablate --json'} or {"kind": "error"}. Throws (bad_input) for an
 // invalid request.
 void answer_ablate(const Watch& watch, GenerationService& models, const Request& request, const Answer& answer);

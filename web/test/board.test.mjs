@@ -442,9 +442,13 @@ try {
   await tab('Causal');
   const causal = page.locator('section[aria-label="causal"]');
   await causal.getByRole('combobox', { name: 'run', exact: true }).selectOption({ label: 'seed1' });
-  await causal.getByRole('button', { name: 'Leave out each expert' }).click();
+  await causal.getByRole('button', { name: 'Measure' }).click();
   await drawn('Change in loss without each expert');
   assert.match(await causal.getByText(/Beyond chance \(p ≤/).innerText(), /: \d+ of 16 experts\.$/);
+  await causal.getByRole('combobox', { name: 'leave out' }).selectOption('movement');
+  await causal.getByRole('button', { name: 'Measure' }).click();
+  await drawn('Change in loss by layer');
+  assert.match(await causal.getByText(/Beyond chance \(p ≤/).innerText(), /: \d of 4 changes\.$/);
   await causal.getByRole('combobox', { name: 'first run' }).selectOption({ label: 'seed1' });
   await causal.getByRole('combobox', { name: 'second run' }).selectOption({ label: 'seed2' });
   await causal.getByRole('button', { name: 'Compare routes' }).click();

@@ -7,7 +7,13 @@ import { askLines, mayChange } from './server.js';
 
 const chanceLevel = 0.05;
 const mostRows = 15;
+const units = [
+  ['expert', 'each expert'],
+  ['layer', 'each feed-forward block'],
+  ['movement', 'the movement of the keys'],
+];
 const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4)}`;
+const wordsOf = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 
 // A number stands at the right; a text that is a number as well.
@@ -40,7 +46,7 @@ class Job {
     this.selects = names.map((name) => element('select', { 'aria-label': name, change: () => causal.show() }));
     this.documents = element('input', { type: 'number', min: 1, max: 1000, value: documents, class: 'narrow' });
     this.go = button(begin, () => causal.board.guard(this.run()), { class: 'main' });
-    this.stop = button('Stop', () => this.stopping?.abort(), { disabled: true });
+    this.stop = button('Stop', () => this.stopping?.abort(), { hidden: true });
     this.bar = element('progress', { hidden: true, 'aria-label': `progress: ${begin}` });
     this.told = element('p', { class: 'under', role: 'status' });
     this.result = element('div');
@@ -59,7 +65,7 @@ class Job {
     const stopping = new AbortController();
     this.stopping = stopping;
     this.go.disabled = true;
-    this.stop.disabled = false;
+    this.stop.hidden = false;
     this.bar.hidden = false;
     this.bar.removeAttribute('value');
     this.told.textContent = '';
@@ -69,7 +75,7 @@ class Job {
       this.told.textContent = error.name === 'AbortError' ? 'Stopped.' : error.message;
     } finally {
       this.go.disabled = false;
-      this.stop.disabled = true;
+      this.stop.hidden = true;
       this.bar.hidden = true;
     }
   }
@@ -77,7 +83,7 @@ class Job {
   line({ kind, done, total, error, report, step }) {
     if (kind === 'waiting') this.told.textContent = 'Waiting for another request.';
     if (kind === 'progress') {
-      this.told.textContent = total ? `${done} of ${total} experts` : 'Opening the model.';
+      this.told.textContent = total ? `${done} of ${total}` : 'Opening the model.';
       if (total) Object.assign(this.bar, { max: total, value: done });
     }
     if (kind === 'error') this.told.textContent = error.message;
@@ -95,10 +101,17 @@ export class Causal {
       path: '/api/ablate',
       names: ['run'],
       documents: 20,
-      begin: 'Leave out each expert',
+      begin: 'Measure',
       show: (report, step) => this.showAblation(report, step),
     });
-    this.ablate.question = () => ({ run: this.ablate.selects[0].value, documents: Number(this.ablate.documents.value) });
+    this.unit = element('select', { 'aria-label': 'leave out' });
+    this.unit.append(...units.map(([value, words]) => element('option', { value }, words)));
+    this.ablate.controls.prepend(element('label', {}, 'leave out ', this.unit));
+    this.ablate.question = () => ({
+      run: this.ablate.selects[0].value,
+      unit: this.unit.value,
+      documents: Number(this.ablate.documents.value),
+    });
     this.routes = new Job(this, {
       path: '/api/routes',
       names: ['first run', 'second run'],
@@ -114,8 +127,11 @@ export class Causal {
     this.change = new Figure('Change in loss without each expert', {
       note: 'One row per layer, one column per expert. A dot marks changes beyond chance.',
     });
+    this.parts = new Figure('Change in loss by layer', {
+      note: 'Bars are standard errors over documents.',
+    });
     this.classes = new Figure('Change in loss by word class', {
-      note: 'Experts with the largest changes; the class is that of the predicted token.',
+      note: 'The largest changes; the class is that of the predicted token.',
     });
     this.agreement = new Figure('Agreement of routes', {
       note: 'Share of the choices of the first run whose matched expert the second run chooses at the same position. By chance: matched again after shuffling positions.',
@@ -124,7 +140,7 @@ export class Causal {
     this.layer = element('select', { 'aria-label': 'layer', change: () => this.showPairs() });
     this.ablationTable = element('div');
     this.routesTable = element('div');
-    this.ablate.result.append(this.change.node, this.classes.node, this.ablationTable);
+    this.ablate.result.append(this.change.node, this.parts.node, this.classes.node, this.ablationTable);
     this.routes.result.append(
       element('div', { class: 'side-by-side' }, this.agreement.node, this.matched.node),
       this.routesTable,
@@ -143,7 +159,12 @@ export class Causal {
     place.append(
       this.key,
       element('h2', {}, 'Knock-outs'),
-      element('p', {}, 'Each expert is never chosen in turn; tokens take their next best expert instead.'),
+      element(
+        'p',
+        {},
+        'Each part is left out in turn. Without an expert, tokens take their next best one; without the movement of the ',
+        'keys, keys are those of the start of the run, and as a control keys that moved as far in random directions.',
+      ),
       this.ablate.controls,
       this.ablate.told,
       this.ablate.result,
@@ -180,13 +201,71 @@ export class Causal {
 
   showAblation(report, step) {
     const all = report.knock_outs;
+    const experts = all.every(({ expert }) => expert !== undefined);
+    this.tellAblation(report, step, experts ? 'experts' : 'changes');
+    this.ablate.result.hidden = !all.length;
+    this.change.node.hidden = !experts;
+    this.parts.node.hidden = experts;
+    if (experts) this.showExperts(all);
+    else this.showParts(all);
+    const nameOf = ({ unit, layer, expert }) =>
+      expert === undefined ? `${unit}, layer ${layer}` : `layer ${layer}, expert ${expert}`;
+    const largest = [...all].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostRows);
+    const classes = Object.keys(report.class_shares).filter((name) => report.class_shares[name] > 0);
+    const cells = largest.flatMap((one, y) => classes.map((name, x) => [x, y, one.by_class[name]]));
+    this.classes.show({
+      kind: 'heat',
+      x: { name: '', categories: classes, turned: true },
+      y: { name: 'left out', categories: largest.map(nameOf) },
+      cells,
+      scale: { kind: 'both', most: Math.max(...cells.map(([, , value]) => Math.abs(value)), 1e-9), unit: 'nats/token' },
+    });
+    const measured = (one) => [signed(one.change), one.error.toFixed(4), Number(one.p.toPrecision(2))];
+    this.ablationTable.replaceChildren(
+      experts
+        ? table(
+            'knock-outs',
+            ['layer', 'expert', 'load', 'change', 'standard error', 'p', 'its tokens'],
+            largest.map((one) => [one.layer, one.expert, Number(one.load.toFixed(2)), ...measured(one), wordsOf(one)]),
+          )
+        : table(
+            'knock-outs',
+            ['left out', 'change', 'standard error', 'p'],
+            largest.map((one) => [nameOf(one), ...measured(one)]),
+          ),
+    );
+  }
+
+  tellAblation(report, step, what) {
+    const all = report.knock_outs;
+    const beyond = all.filter(({ p }) => p <= chanceLevel).length;
+    const sum = all.reduce((total, { change }) => total + change, 0);
+    this.ablate.told.textContent = `Step ${short(step)}, ${short(report.positions)} positions of ${report.documents} documents: loss ${report.loss.toFixed(4)} of the whole model, ${signed(sum / all.length)} on average without one part. Beyond chance (p ≤ ${chanceLevel} for the largest of all, ${short(report.shuffles)} random signs): ${beyond} of ${all.length} ${what}.${report.stopped ? ' Stopped early.' : ''}`;
+  }
+
+  // Blocks, or movements of keys with their controls: one dot per layer.
+  showParts(all) {
+    const layers = [...new Set(all.map(({ layer }) => layer))];
+    const kinds = [...new Set(all.map(({ unit }) => unit))];
+    this.parts.show({
+      kind: 'dots',
+      x: { name: 'change in loss, nats/token' },
+      categories: layers.map((layer) => `layer ${layer}`),
+      legend: kinds.length > 1,
+      series: kinds.map((kind) => ({
+        name: kind,
+        role: kind.startsWith('random') ? 'chance' : undefined,
+        points: all
+          .filter(({ unit }) => unit === kind)
+          .map(({ layer, change, error }) => [layers.indexOf(layer), change, change - error, change + error]),
+      })),
+    });
+  }
+
+  // A heat map of layers by experts.
+  showExperts(all) {
     const layers = [...new Set(all.map(({ layer }) => layer))];
     const experts = [...new Set(all.map(({ expert }) => expert))];
-    const beyond = all.filter(({ p }) => p <= chanceLevel).length;
-    this.ablate.result.hidden = !all.length;
-    const sum = all.reduce((total, { change }) => total + change, 0);
-    this.ablate.told.textContent = `Step ${short(step)}, ${short(report.positions)} positions of ${report.documents} documents: loss ${report.loss.toFixed(4)} with all experts, ${signed(sum / all.length)} on average without one. Beyond chance (p ≤ ${chanceLevel} for the largest of all, ${short(report.shuffles)} random signs): ${beyond} of ${all.length} experts.${report.stopped ? ' Stopped early.' : ''}`;
-    const words = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
     this.change.show({
       kind: 'heat',
       x: { name: 'expert', categories: experts.map(String) },
@@ -195,35 +274,10 @@ export class Causal {
       marked: all.map(({ p }) => p <= chanceLevel),
       tips: all.map(
         (one) =>
-          `layer ${one.layer}, expert ${one.expert}\n${signed(one.change)} ± ${one.error.toFixed(4)} nats/token, p = ${short(one.p)}\nload ${short(one.load)} x uniform\n${words(one)}`,
+          `layer ${one.layer}, expert ${one.expert}\n${signed(one.change)} ± ${one.error.toFixed(4)} nats/token, p = ${short(one.p)}\nload ${short(one.load)} x uniform\n${wordsOf(one)}`,
       ),
       scale: { kind: 'both', most: Math.max(...all.map(({ change }) => Math.abs(change)), 1e-9), unit: 'nats/token' },
     });
-    const largest = [...all].sort((a, b) => Math.abs(b.change) - Math.abs(a.change)).slice(0, mostRows);
-    const classes = Object.keys(report.class_shares).filter((name) => report.class_shares[name] > 0);
-    const cells = largest.flatMap((one, y) => classes.map((name, x) => [x, y, one.by_class[name]]));
-    this.classes.show({
-      kind: 'heat',
-      x: { name: '', categories: classes, turned: true },
-      y: { name: 'expert', categories: largest.map(({ layer, expert }) => `layer ${layer}, expert ${expert}`) },
-      cells,
-      scale: { kind: 'both', most: Math.max(...cells.map(([, , value]) => Math.abs(value)), 1e-9), unit: 'nats/token' },
-    });
-    this.ablationTable.replaceChildren(
-      table(
-        'knock-outs',
-        ['layer', 'expert', 'load', 'change', 'standard error', 'p', 'its tokens'],
-        largest.map((one) => [
-          one.layer,
-          one.expert,
-          Number(one.load.toFixed(2)),
-          signed(one.change),
-          one.error.toFixed(4),
-          Number(one.p.toPrecision(2)),
-          words(one),
-        ]),
-      ),
-    );
   }
 
   showRoutes(report) {
@@ -291,7 +345,7 @@ export class Causal {
   }
 
   figures() {
-    return [this.change, this.classes, this.agreement, this.matched];
+    return [this.change, this.parts, this.classes, this.agreement, this.matched];
   }
 
   draw() {

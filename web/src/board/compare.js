@@ -304,6 +304,9 @@ export class Compare {
     const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy') };
     this.band = element('select', { 'aria-label': 'group', change: () => change({ band: this.band.value }) });
     const ends = { from: end('from', 'from'), to: end('to', 'to') };
+    this.reset = button('reset zoom', () => change({ from: '', to: '' }), {
+      title: 'drag over a chart to zoom; a double click resets',
+    });
     this.boxes = Object.fromEntries(Object.entries(parts).map(([key, [input]]) => [key, input]));
     this.ends = Object.fromEntries(Object.entries(ends).map(([key, [input]]) => [key, input]));
     return element(
@@ -314,9 +317,7 @@ export class Compare {
       Object.values(parts).map(([, label]) => label),
       element('label', {}, 'group ', this.band),
       Object.values(ends).map(([, label]) => label),
-      button('reset zoom', () => change({ from: '', to: '' }), {
-        title: 'drag over a chart to zoom; a double click resets',
-      }),
+      this.reset,
     );
   }
 
@@ -380,6 +381,7 @@ export class Compare {
     this.smooth.value = place.get('smooth');
     for (const [key, input] of Object.entries(this.boxes)) input.checked = place.get(key) === '1';
     for (const [key, input] of Object.entries(this.ends)) input.value = place.get(key);
+    this.reset.hidden = place.get('from') === '' && place.get('to') === '';
     this.showGroups();
     this.showLegend();
     const mixed = place.get('metrics').split(',');
