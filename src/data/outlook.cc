@@ -73,7 +73,7 @@ double tokens_per_byte(const Host& host, const DataConfig& config, const Sample&
 
 // Totals over documents of the given sizes in bytes.
 struct Sum {
-  double documents = 0, tokens = 0, used = 0, sequences = 0, max_sequences = 0;
+  double documents = 0, tokens = 0, used = 0, sequences = 0, max_sequences = 0, squares = 0;
 
   void add(double bytes, double ratio, const DataConfig& config, int seq_len) {
     const double length = seq_len, step = std::max(1, seq_len - 1), end = config.eos ? 1 : 0;
@@ -84,6 +84,8 @@ struct Sum {
     tokens += estimated;
     used += split ? estimated : std::min(length, estimated);
     sequences += pieces(estimated);
+    const double last = std::min(length, estimated - (pieces(estimated) - 1) * step);
+    squares += (pieces(estimated) - 1) * length * length + last * last;
     max_sequences += pieces(bytes + 1);
   }
 };
@@ -125,6 +127,7 @@ DataEstimate estimate_data(const Host& host, const DataConfig& config, int seq_l
     out.use.sequences = rounded(sum.sequences);
     out.max_sequences = rounded(sum.max_sequences);
     out.mean_tokens = sum.used / sum.sequences;
+    out.tokens_deviation = std::sqrt(std::max(0.0, sum.squares / sum.sequences - out.mean_tokens * out.mean_tokens));
     out.known = true;
   } catch (const Error& error) {
     out.unknown_reason = error.what();

@@ -15,6 +15,7 @@ struct DataEstimate {
   DataUse use;                     // of the training text; all numbers except the documents are estimates
   double bytes_per_token = 0;      // of the sample
   double mean_tokens = 0;          // per sequence, estimated
+  double tokens_deviation = 0;     // standard deviation of the same
   std::int64_t max_sequences = 0;  // upper bound: if every byte were a token
 };
 

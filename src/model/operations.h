@@ -25,7 +25,9 @@ double attention_pairs(const ModelConfig& config, const Batch& batch);
 // and the activations of `tokens` unpadded tokens in `sequences` sequences.
 struct MemoryEstimate {
   double parameters = 0, library = 0, activations = 0;
-  double total() const { return parameters + library + activations; }
+  double store = 0;    // of a memory that is built after training: what it needs more than training (runs/forecast.h)
+  double program = 0;  // of the process itself on the CPU: code, libraries, tokenizer, buffers (runs/forecast.h)
+  double total() const { return parameters + library + activations + store + program; }
 };
 MemoryEstimate estimate_memory(const ModelConfig& config, double tokens, bool bf16, bool training);
 

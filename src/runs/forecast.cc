@@ -1,10 +1,12 @@
 #include "runs/forecast.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/system_memory.h"
 #include "data/outlook.h"
+#include "memory/settings.h"
 #include "model/ffn/expert_bank.h"
 #include "runs/run.h"
 #include "tensor/device.h"
@@ -19,6 +21,20 @@ bool stores_bf16(const Forecast& forecast) {
   return forecast.precision == Precision::bf16 && forecast.device == DeviceKind::cuda;
 }
 
+// Memory of the process on the CPU besides the model: code, oneDNN and its kernels, tokenizer, buffers of text and
+// files. Measured with small models; tests/cli/forecast_test.cc compares the sum with what runs use.
+constexpr double program_bytes = 32.0 * (1 << 20);
+
+// Returns what building a memory needs more than training did. The optimizer's state is gone by then.
+double store_beyond_training(const Recipe& recipe, const MemoryEstimate& training) {
+  constexpr double tokens_at_once = 2048;  // memory/reader.cc, on the CPU
+  const MemoryEstimate reading = estimate_memory(recipe.model, tokens_at_once, false, false);
+  // Saving copies the places of all tokens.
+  const double places = 2 * 2 * sizeof(std::int64_t) * static_cast<double>(recipe.memory.slots * recipe.memory.values);
+  const double store = store_bytes(recipe.memory, recipe.model.d_model, sizeof(float)) + places;
+  return std::max(0.0, reading.total() + store - (training.parameters + training.library + training.activations));
+}
+
 std::string gibibytes(double bytes) {
   return fmt::format("{:.{}f} GiB", bytes / (1 << 30), bytes < (10u << 30) ? 2 : 0);
 }
@@ -31,11 +47,13 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   Forecast out;
   out.parameters = count_parameters(model);
   out.text = counted;
+  double deviation = 0;  // of the tokens of a sequence
   if (counted) {
     out.max_sequences = counted->sequences;
   } else {
     const DataEstimate data = estimate_data(host, recipe.data, model.seq_len);
     if (data.known) out.text = data.use;
+    deviation = data.tokens_deviation;
     out.unknown_reason = data.unknown_reason;
     out.bytes_per_token = data.bytes_per_token;
     out.max_sequences = data.max_sequences;
@@ -52,6 +70,15 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
         std::min<double>(model.seq_len, static_cast<double>(out.text->used) / static_cast<double>(out.text->sequences));
     out.real_tokens_per_step = real * sequences;
     if (!recipe.data.count_pads) row = real;
+    // The lengths of a run's text are not recorded: a third of what they can differ from the mean.
+    if (counted) deviation = std::min(real, model.seq_len - real) / 3;
+  }
+  out.pass_tokens = row * train.batch;
+  if (out.text && !recipe.data.count_pads) {
+    // Memory is needed for the longest pass of the run: the largest of n sums of `batch` lengths.
+    const double passes = static_cast<double>(*out.steps) * train.accumulate;
+    const double above = std::sqrt(2 * std::log(std::max(1.0, passes)) * train.batch) * deviation;
+    out.pass_tokens = std::min<double>(out.pass_tokens + above, static_cast<double>(train.batch) * model.seq_len);
   }
   out.tokens_per_step = row * sequences;
   out.operations = count_operations(model, out.tokens_per_step, sequences * row * (row + 1) / 2);
@@ -60,9 +87,11 @@ Forecast forecast_run(const Host& host, const Recipe& recipe, const std::optiona
   out.device = gpu ? DeviceKind::cuda : DeviceKind::cpu;
   out.precision = resolve_precision(train.precision, out.device);
   out.memory_known = out.precision != Precision::f64;  // the estimate assumes numbers of two and four bytes
-  out.memory = estimate_memory(model, row * train.batch, stores_bf16(out), true);
-  share_experts(out.memory, model, row * train.batch, stores_bf16(out), train.expert_ranks);
+  out.memory = estimate_memory(model, out.pass_tokens, stores_bf16(out), true);
+  share_experts(out.memory, model, out.pass_tokens, stores_bf16(out), train.expert_ranks);
   out.memory.parameters += sum_levels(train.accumulate) * 4.0 * static_cast<double>(out.parameters.trainable);
+  if (!gpu) out.memory.program = program_bytes;
+  if (recipe.memory.slots > 0 && !gpu) out.memory.store = store_beyond_training(recipe, out.memory);
   out.memory_limit = limit_of(gpu);
   return out;
 }

@@ -28,6 +28,7 @@ struct Forecast {
   OperationCount operations;            // per step
   DeviceKind device = DeviceKind::cpu;  // of the memory estimate; for "auto", the one this machine would use
   Precision precision = Precision::fp32;
+  double pass_tokens = 0;    // computed tokens of the largest pass of the run, as far as can be foreseen
   MemoryEstimate memory;     // of one rank, with its part of the library (train.expert_ranks)
   bool memory_known = true;  // false in f64
   double memory_limit = 0;   // capacity of the device; infinite if unknown

@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t alignment = 256;
 constexpr std::size_t min_block_bytes = std::size_t{4} << 20;
+constexpr std::size_t min_lazy_block_bytes = std::size_t{16} << 20;
 constexpr std::size_t max_block_growth = std::size_t{256} << 20;
 
 }  // namespace
@@ -29,9 +30,13 @@ Tensor Arena::Pool::allocate(Shape shape, DType type) {
   if (index == blocks.size()) {
     std::size_t total = 0;
     for (const Block& block : blocks) total += block.size;
-    // The first block has the size of the peak usage. Each later block doubles the total, up to a limit, beyond which
-    // doubling would waste GPU memory.
-    const std::size_t size = std::max({needed, total == 0 ? peak : std::min(total, max_block_growth), min_block_bytes});
+    // The first block has the size of the peak usage. On a GPU each later block doubles the total, up to a limit, beyond
+    // which doubling would waste its memory. On the CPU only what is used of a block takes memory, so few large blocks,
+    // which have few unused ends, take the least.
+    const bool lazy = device.is_cpu();
+    const std::size_t growth = lazy ? 3 * total : std::min(total, max_block_growth);
+    const std::size_t size =
+        std::max({needed, total == 0 ? peak : growth, lazy ? min_lazy_block_bytes : min_block_bytes});
     blocks.push_back({static_cast<char*>(device_allocate(device, size)), size, 0});
     ++generation;
   }

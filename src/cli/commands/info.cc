@@ -132,8 +132,11 @@ void run(InfoFlags options) {
     }
     if (forecast.memory_known) {
       out["memory_bytes"] = static_cast<std::int64_t>(std::min(memory.total(), 9e18));
-      out["memory"] = {
-          {"parameters", memory.parameters}, {"library", memory.library}, {"activations", memory.activations}};
+      out["memory"] = {{"parameters", memory.parameters},
+                       {"library", memory.library},
+                       {"activations", memory.activations},
+                       {"store", memory.store},
+                       {"program", memory.program}};
     }
     if (recipe.memory.slots > 0) out["store_bytes"] = bytes_of_store(recipe);
     if (ranks > 1)
@@ -201,10 +204,11 @@ void run(InfoFlags options) {
     return;
   }
   const int together = recipe.train.expert_ranks;
-  fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library{}, {} activations{})\n", at_most,
+  fmt::print("memory       {}{} {} ({} parameters and optimizer, {} frozen library{}, {} activations{}{})\n", at_most,
              format_bytes(memory.total()), where, format_bytes(memory.parameters), format_bytes(memory.library),
              together > 1 ? fmt::format(" (one of {} parts)", together) : "", format_bytes(memory.activations),
-             forecast.text ? "" : " if every sequence were full");
+             forecast.text ? "" : " if every sequence were full",
+             gpu ? "" : fmt::format(", {} program", format_bytes(memory.program)));
   if (recipe.memory.slots > 0)
     fmt::print("memory       {} of {} slots, filled after training\n", format_bytes(bytes_of_store(recipe)),
                recipe.memory.slots);
