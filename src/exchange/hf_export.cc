@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "analysis/pages/run_header.h"
@@ -29,6 +30,12 @@ void write_json(const std::string& path, const Json& value) {
   write_file_atomic(path, value.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+// Returns the id of an exported model: its run and step. Every file of weights names it. Other programs that train the
+// model further write files without it.
+std::string model_id(const OpenedRun& run) {
+  return run.recipe.run_id.empty() ? "" : fmt::format("{}-{}", run.recipe.run_id, run.step);
+}
+
 Json config_json(const OpenedRun& run, const ExportOptions& options, bool experts_stored) {
   const ModelConfig& model = run.recipe.model;
   Json hashes = Json::array(), key_steps = Json::array();
@@ -56,6 +63,7 @@ Json config_json(const OpenedRun& run, const ExportOptions& options, bool expert
       {"run", run_name(run)},
       {"checkpoint", options.checkpoint},
       {"step", run.step},
+      {"model_id", model_id(run)},
       {"key_steps", key_steps},
       {"library", {{"stored", experts_stored}, {"hashes", hashes}}},
       {"recipe", recipe_to_json(run.recipe)}};
@@ -92,7 +100,8 @@ NamedTensors exported_tensors(OpenedRun& run, bool experts_stored) {
   return tensors;
 }
 
-std::vector<std::string> write_weights(const std::string& folder, const NamedTensors& tensors, double shard_bytes) {
+std::vector<std::string> write_weights(const std::string& folder, const NamedTensors& tensors, double shard_bytes,
+                                       const std::string& id) {
   std::vector<NamedTensors> shards(1);
   double size = 0, total = 0;
   for (const auto& named : tensors) {
@@ -111,7 +120,9 @@ std::vector<std::string> write_weights(const std::string& folder, const NamedTen
     names.push_back(shards.size() == 1 ? "model.safetensors"
                                        : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size()));
     // transformers requires "format": "pt" in the metadata.
-    write_safetensors(folder + "/" + names.back(), shards[i], {{"format", "pt"}});
+    std::map<std::string, std::string> metadata{{"format", "pt"}};
+    if (!id.empty()) metadata["model_id"] = id;
+    write_safetensors(folder + "/" + names.back(), shards[i], metadata);
     for (const auto& [name, tensor] : shards[i]) places[name] = names.back();
   }
   if (shards.size() > 1)
@@ -164,7 +175,7 @@ ExportResult export_hf(const ExportOptions& options) {
   AtomicFolder out("--out", options.out, files_of_export);
   const NamedTensors tensors = exported_tensors(run, result.experts_stored);
   for (const auto& named : tensors) result.bytes += static_cast<double>(named.second.bytes());
-  result.weights = write_weights(out.folder(), tensors, options.shard_bytes);
+  result.weights = write_weights(out.folder(), tensors, options.shard_bytes, model_id(run));
   write_tokenizer(out.folder(), run);
   write_json(out.folder() + "/generation_config.json", {{"eos_token_id", run.tokenizer.eos_id()},
                                                         {"pad_token_id", run.tokenizer.pad_id()},

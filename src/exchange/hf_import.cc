@@ -108,6 +108,18 @@ class Weights {
     return out.to(values.dtype());
   }
 
+  // Throws if a file is of another model than config.json. Files that other programs wrote name none.
+  void check_model(const JsonObject& config) const {
+    const auto wanted = config.get<std::string>("model_id", "");
+    for (const auto& [name, file] : files_) {
+      const auto found = file->metadata().find("model_id");
+      if (found == file->metadata().end() || found->second == wanted) continue;
+      bad_input(Code::checkpoint_mixed, "{}: belongs to model {}, but config.json of {} to model {}; export it again",
+                file->path(), escaped(shortened(found->second, 60)), folder_,
+                wanted.empty() ? "(none)" : escaped(shortened(wanted, 60)));
+    }
+  }
+
   void check_nothing_left() const {
     for (const auto& [name, file] : files_) {
       if (std::find(taken_.begin(), taken_.end(), name) == taken_.end())
@@ -240,6 +252,7 @@ ImportResult import_hf(const ImportOptions& options) {
   check_sizes(config, recipe.model);
   const Tokenizer tokenizer = read_tokenizer(options, config, recipe.model.vocab);
   Weights weights(options.folder);
+  weights.check_model(config);
 
   const std::shared_ptr<Context> ctx = make_context(
       DeviceName{}, recipe.train.precision == PrecisionChoice::f64 ? Precision::f64 : Precision::fp32, options.host);

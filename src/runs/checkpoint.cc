@@ -97,7 +97,7 @@ void check_file(const SafetensorsFile& file, const CheckpointName& checkpoint, c
   // Only runs of earlier versions, whose config.toml has no id either, have files without one.
   if (const std::string run = stored("run"); run != identity.run && (!run.empty() || !identity.run.empty())) {
     bad_input(Code::checkpoint_mixed, "{}: belongs to run {}, but config.toml to run {}; restore the file of this run",
-              file.path(), shortened(run, 40), identity.run.empty() ? "(none)" : identity.run);
+              file.path(), run.empty() ? "(none)" : shortened(run, 40), identity.run.empty() ? "(none)" : identity.run);
   }
   if (const std::string tokenizer = stored("tokenizer"); !tokenizer.empty() && tokenizer != identity.tokenizer)
     bad_input(Code::tokenizer_mismatch,

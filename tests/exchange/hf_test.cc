@@ -297,6 +297,24 @@ TEST_F(Damaged, FilesAreRefusedByNamingWhatIsWrong) {
   has(fault(place), Code::tokenizer_unknown, {place});
 }
 
+TEST_F(Damaged, WeightsOfAnotherExportAreRefused) {
+  const std::string place = copy(), path = place + "/model.safetensors";
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const std::string& name : file.names()) tensors.emplace_back(name, file.load(name));
+  const std::string own = file.require_metadata("model_id");
+  EXPECT_EQ(JsonObject(parse_json(read_file(place + "/config.json"), "config"), "config").need<std::string>("model_id"),
+            own);
+  write_safetensors(path, tensors, {{"format", "pt"}, {"model_id", "0123456789abcdef-7"}});
+  EXPECT_TRUE(is_bad_input(fault(place), Code::checkpoint_mixed, {path, "0123456789abcdef-7", place, own}));
+  // Other programs name no model.
+  write_safetensors(path, tensors, {{"format", "pt"}});
+  import_hf({.folder = place, .out = folder_ / "elsewhere"});
+  // The settings of another export.
+  EXPECT_TRUE(is_bad_input(with_config([](Json& config) { config["model_id"] = "another"; }), Code::checkpoint_mixed,
+                           {"another"}));
+}
+
 TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
   const std::string place = copy(), path = place + "/model.safetensors";
   std::vector<std::pair<std::string, Tensor>> tensors;
