@@ -1,4 +1,5 @@
 // Writes the resolved recipe, and the differences between two recipes.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -46,7 +47,11 @@ std::string write_stages(const Recipe& recipe) {
       "# optimizer's moments carry over.\n";
   for (const Stage& stage : recipe.stages) {
     text += fmt::format("[[stage]]\ntitle = {}\n", toml_quote(stage.title));
-    for (const auto& [name, value] : stage.settings)
+    // In the order of declaration: in that of the file, what is written would not read back as the same text.
+    auto settings = stage.settings;
+    std::stable_sort(settings.begin(), settings.end(),
+                     [](const auto& a, const auto& b) { return find_recipe_key(a.first) < find_recipe_key(b.first); });
+    for (const auto& [name, value] : settings)
       text += fmt::format("{} = {}\n", name, find_recipe_key(name)->write(value));
   }
   return text;

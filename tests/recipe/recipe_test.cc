@@ -144,6 +144,17 @@ TEST(Recipe, EveryKeyIsReadAndWrittenBack) {
   }
 }
 
+// Overrides are appended to a stage's settings, in their own order.
+TEST(Recipe, StagesAreWrittenInOneOrder) {
+  const std::string path = SOME_SOURCE_DIR "/recipes/continual.toml";
+  for (const std::vector<std::string>& overrides :
+       {std::vector<std::string>{"stage.2.train.max_steps=1", "stage.2.train.lr=0.5", "stage.2.train.batch=2"},
+        std::vector<std::string>{"stage.2.train.batch=2", "stage.2.train.lr=0.5", "stage.2.train.max_steps=1"}}) {
+    const std::string text = write_recipe(load_recipe(path, overrides));
+    EXPECT_EQ(write_recipe(parse_recipe(text, "written", {})), text);
+  }
+}
+
 TEST(Recipe, WrittenFileCommentsEveryKey) {
   const std::string text = write_recipe(Recipe{});
   for (const RecipeKey& key : recipe_keys()) {
