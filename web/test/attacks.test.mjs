@@ -1,4 +1,5 @@
-// Opens pages whose names, titles, prompts and texts are attacks: node attacks.test.mjs BOARD SERVE NODE_MODULES PAGE...
+// Opens pages whose names, titles, prompts and texts are attacks:
+//   node attacks.test.mjs BOARD SERVE NODE_MODULES PAGE...
 // BOARD, SERVE: addresses of `some board` and `some serve`; PAGE: HTML files. A run was trained on the attacks, so its
 // texts repeat them. Nothing of this may run, load or become an element.
 import assert from 'node:assert/strict';
@@ -6,7 +7,8 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { overhear, tools } from './browser.mjs';
 
-const [board, serve, modules, ...files] = process.argv.slice(2);
+const [boardAddress, serve, modules, ...files] = process.argv.slice(2);
+const [board, key] = boardAddress.split('#'); // the key that lets a page change runs
 const { launch } = tools(modules);
 const attacks = [
   '<img src=x onerror=hacked()>',
@@ -35,11 +37,14 @@ const open = async (address) => {
 const unharmed = async ({ page, calls, problems, requests }, what, home) => {
   await page.waitForTimeout(300);
   assert.deepEqual(calls, [], `${what}: an attack ran`);
-  const found = await page.evaluate(() => [
-    ...[...document.querySelectorAll('#hacked, img[src="x"], iframe[srcdoc], a[href^="javascript"], [onload], [onerror]')],
-    ...[...document.querySelectorAll('style')].filter((one) => one.textContent.startsWith('*{display')),
-    ...[...document.querySelectorAll('script')].filter((one) => one.textContent === 'hacked()'),
-  ].map((one) => one.outerHTML));
+  const found = await page.evaluate(() => {
+    const all = (selector) => [...document.querySelectorAll(selector)];
+    return [
+      ...all('#hacked, img[src="x"], iframe[srcdoc], a[href^="javascript"], [onload], [onerror]'),
+      ...all('style').filter((one) => one.textContent.startsWith('*{display')),
+      ...all('script').filter((one) => one.textContent === 'hacked()'),
+    ].map((one) => one.outerHTML);
+  });
   assert.deepEqual(found, [], `${what}: a text became an element`);
   // The server refuses nonsense in an address.
   const told = problems.filter((one) => !one.includes('status of 400'));
@@ -65,7 +70,7 @@ try {
   }
 
   // The board: every view of every run, and its prompts.
-  const live = await open(board);
+  const live = await open(boardAddress);
   await live.page.locator('.runs .name').first().waitFor();
   const shown = (await live.page.locator('.runs').innerText()).includes('<img src=x onerror=hacked()>');
   assert.ok(shown, 'the name of a run is shown as it is');
@@ -74,15 +79,21 @@ try {
     for (const one of (await live.page.getByRole(role).all()).slice(0, 30)) {
       if (!(await one.isVisible())) continue;
       await one.click({ timeout: 3000 }).catch(() => {});
-      for (const box of await live.page.locator('textarea:visible, input[type="text"]:visible, input[type="search"]:visible').all())
+      const boxes = 'textarea:visible, input[type="text"]:visible, input[type="search"]:visible';
+      for (const box of await live.page.locator(boxes).all())
         await box.fill(attacks[0], { timeout: 3000 }).catch(() => {});
     }
   }
   await unharmed(live, 'board, touched', board);
   const views = await live.page.evaluate(() => Object.keys(window.somePage?.views?.[0]?.views ?? {}));
-  for (const hash of [`#view=${encodeURIComponent(attacks[0])}`, `#run=${encodeURIComponent(attacks[1])}`,
-    `#x=${encodeURIComponent(attacks[3])}`, ...views.map((one) => `#view=${one}&run=${encodeURIComponent(attacks[0])}`)]) {
-    await live.page.goto(`${board}${hash}`);
+  const hashes = [
+    `view=${encodeURIComponent(attacks[0])}`,
+    `run=${encodeURIComponent(attacks[1])}`,
+    `x=${encodeURIComponent(attacks[3])}`,
+    ...views.map((one) => `view=${one}&run=${encodeURIComponent(attacks[0])}`),
+  ];
+  for (const hash of hashes) {
+    await live.page.goto(`${board}#${key ? `${key}&` : ''}${hash}`);
     await live.page.reload();
     await unharmed(live, `board ${hash}`, board);
   }
