@@ -1,4 +1,4 @@
-// The format of compressed files (docs/compress.md): a header with checksums, then the coded text.
+// The format of compressed files (docs/compressed-file.md): a header with checksums, then the coded text.
 #pragma once
 
 #include <cstdint>
