@@ -20,6 +20,7 @@ void add_commands(Command& app) {
   SOME_COMMAND(read);
   SOME_COMMAND(memory);
   SOME_COMMAND(needle);
+  SOME_COMMAND(continual);
   SOME_COMMAND(compress);
   SOME_COMMAND(decompress);
   SOME_COMMAND(export);

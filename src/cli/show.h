@@ -12,6 +12,10 @@
 #include "runs/run.h"
 
 namespace some {
+struct ContinualReport;  // analysis/continual/continual.h
+}
+
+namespace some {
 
 // Returns a new token as displayed while text is generated.
 std::string shown_token(const Tokenizer& tokenizer, TokenId token);
@@ -32,6 +36,8 @@ struct SourcedToken {
 // Prints a table: per token its probability, the shares of model, slots and contexts in it, and the largest source of
 // each kind.
 void print_sources(const std::vector<SourcedToken>& tokens);
+// Prints a table of the methods of each order, as means over the runs.
+void print_continual(const std::vector<ContinualReport>& reports);
 // Prints a table of the experts assigned to each token.
 void print_trace(const Trace& trace, const OpenedRun& run);
 

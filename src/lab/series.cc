@@ -55,9 +55,14 @@ Series read_series(const TomlNode& node, const std::string& origin) {
                     name);
         series.recipes.push_back(name);
       }
+    } else if (key == "continual") {
+      if (value.kind != TomlNode::Kind::array)
+        bad_input(Code::setting_type, "{}: {}: must be a list of texts", place, "continual");
+      for (const TomlNode& item : value.items)
+        series.continual.push_back(text_of(item, key, fmt::format("{}:{}", origin, item.line)));
     } else {
       bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}?", place, key,
-                nearest_name(key, {"name", "title", "about", "recipes"}));
+                nearest_name(key, {"name", "title", "about", "recipes", "continual"}));
     }
   }
   if (series.name.empty() || series.recipes.empty())

@@ -11,6 +11,9 @@ struct Series {
   std::string title;
   std::string about;
   std::vector<std::string> recipes;  // names, in order
+  // Texts that every finished run of the series learns one after another (analysis/continual/continual.h): files,
+  // folders or builtin:DOMAIN. Empty: none.
+  std::vector<std::string> continual;
 };
 
 struct SeriesIndex {

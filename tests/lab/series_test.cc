@@ -189,6 +189,10 @@ TEST(SeriesIndexFile, FaultsAreNamedWithTheirPlace) {
     EXPECT_TRUE(is_bad_input(read(text), code, values)) << text;
   };
   EXPECT_FALSE(read("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\n"));
+  EXPECT_FALSE(read("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\ncontinual = [\"a.txt\", \"builtin:recipes\"]\n"));
+  EXPECT_EQ(load_series_index(file).find("s")->continual, (std::vector<std::string>{"a.txt", "builtin:recipes"}));
+  refused("[[series]]\nname = \"s\"\nrecipes = [\"x\"]\ncontinual = \"a.txt\"\n", Code::setting_type,
+          {file + ":4", "continual"});
   refused("[[series]]\nname = \"s\"\nrecipe = [\"x\"]\n", Code::setting_unknown, {file + ":3", "recipe", "recipes"});
   refused("[[series]]\nname = \"s\"\nrecipes = [\"x\", \"x\"]\n", Code::name_taken, {file, "3", "recipes", "x"});
   refused("[[series]]\nname = \"s\"\n", Code::setting_missing, {file, "1"});

@@ -4,10 +4,12 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "analysis/continual/continual.h"
 #include "cli/model_flags.h"
 #include "cli/places.h"
 #include "cli/program.h"
 #include "cli/ranks.h"
+#include "cli/show.h"
 #include "cli/show_queue.h"
 #include "cli/signals.h"
 #include "cli/terminal.h"
@@ -17,7 +19,9 @@
 #include "core/files/folders.h"
 #include "lab/queue.h"
 #include "lab/report.h"
+#include "runs/run.h"
 #include "runtime/machine.h"
+#include "text/stories.h"
 #include "train/rank_checks.h"
 
 namespace some {
@@ -182,6 +186,78 @@ std::string arrangement(std::size_t runs, int ranks, int each) {
                : "");
 }
 
+// The texts that the chosen series learn one after another, with their runs.
+struct ContinualPart {
+  const Series* series = nullptr;
+  std::vector<std::string> texts;
+};
+
+std::vector<ContinualPart> continual_parts(const SeriesIndex& index, const std::vector<std::string>& names,
+                                           bool builtin) {
+  std::vector<ContinualPart> out;
+  for (const std::string& name : names) {
+    const Series* series = index.find(name);
+    if (series == nullptr || series->continual.empty()) continue;
+    ContinualPart part{series, series->continual};
+    if (builtin) {
+      part.texts.clear();
+      for (const std::string& domain : story_domains()) {
+        if (domain != "stories" && domain != "mixed") part.texts.push_back("builtin:" + domain);
+      }
+    }
+    // A missing text is reported before hours of training.
+    for (const std::string& text : part.texts) {
+      if (!text.starts_with("builtin:") && !exists_path(text))
+        bad_input(
+            Code::file_not_found,
+            "{} not found: series {} learns this text; create it (the comment of the series in {} names how), or use "
+            "--builtin for built-in texts",
+            text, series->name, index.folder + "/index.toml");
+    }
+    out.push_back(std::move(part));
+  }
+  return out;
+}
+
+// Measures continual learning of the finished runs and writes continual.json to their folders, and one page.
+void measure_series(const ContinualPart& part, const std::vector<PlannedRun>& plan,
+                    const std::vector<QueueEntry>& entries, const LabFlags& options) {
+  std::vector<ContinualReport> reports;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const std::vector<std::string>& recipes = part.series->recipes;
+    const bool done = entries[i].outcome == Outcome::already_done || entries[i].outcome == Outcome::trained ||
+                      entries[i].outcome == Outcome::resumed;
+    if (!done || std::find(recipes.begin(), recipes.end(), plan[i].identity.recipe) == recipes.end()) continue;
+    if (received_signal() != 0) return;
+    ModelFlags flags;
+    flags.run = plan[i].folder;
+    if (!options.device.empty()) flags.device = options.device;
+    flags.precision = options.precision;
+    flags.threads = options.threads.value_or(0);
+    OpenedRun run = open_run(flags);
+    ContinualOptions how;
+    how.texts = part.texts;
+    how.both_orders = true;
+    how.stop = [] { return received_signal() != 0; };
+    if (is_terminal())
+      how.progress = [&](const std::string& what, std::int64_t at, std::int64_t total) {
+        redraw(fmt::format("{}: {} ({} of {})", plan[i].name, what, at + 1, total));
+      };
+    ContinualReport report = measure_continual(run, how);
+    if (is_terminal()) redraw("");
+    if (report.stopped) return;
+    write_file_atomic(plan[i].folder + "/continual.json", to_json(report).dump(1) + "\n");
+    reports.push_back(std::move(report));
+  }
+  if (reports.empty()) return;
+  const std::string page = fmt::format("{}/{}.html", options.runs, part.series->name);
+  write_file_atomic(page, continual_page(reports));
+  if (options.json) return;
+  fmt::print("\n");
+  print_continual(reports);
+  fmt::print("page: {}\n", page);
+}
+
 void run(LabFlags options) {
   const SeriesIndex index = open_index(options.recipes);
   std::vector<std::string> names;
@@ -194,6 +270,7 @@ void run(LabFlags options) {
   if (!options.device.empty()) lab.overrides.push_back("train.device=" + options.device);
   if (!options.precision.empty()) lab.overrides.push_back("train.precision=" + options.precision);
   if (options.threads) lab.overrides.push_back(fmt::format("train.threads={}", *options.threads));
+  const std::vector<ContinualPart> continual = continual_parts(index, names, lab.builtin);
   const std::vector<PlannedRun> plan = plan_runs(index, names, lab);
 
   watch_signals();
@@ -216,6 +293,7 @@ void run(LabFlags options) {
   } else {
     print_table(entries);
   }
+  for (const ContinualPart& part : continual) measure_series(part, plan, entries, options);
   report_unfinished(entries, signal);
 }
 
