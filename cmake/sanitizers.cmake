@@ -8,7 +8,7 @@ set(reader_sources
   core/escape.cc core/files/files.cc core/files/folders.cc core/files/json.cc core/files/json_lines.cc tensor/safetensors.cc
   text/bpe_merge.cc text/corpus.cc text/tokenizer.cc text/tokenizer_json.cc text/utf8.cc
   data/batch.cc data/token_file.cc
-  compress/compress.cc compress/compressed_file.cc compress/context_mixer.cc compress/text_mixer.cc compress/token_tree.cc
+  compress/compress.cc compress/compressed_file.cc compress/context_mixer.cc compress/saved_state.cc compress/text_mixer.cc compress/token_tree.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
   runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/toml.cc recipe/write.cc
   runs/run.cc runs/run_labels.cc runs/train_state.cc
@@ -55,7 +55,7 @@ target_link_options(loader_threads PRIVATE -fsanitize=thread)
 set(fuzz_tests "")
 set(long_fuzz_tests "")
 foreach(target tokenizer corpus json-lines safetensors token-cache event-file recipe override series metrics run-data
-        checkpoint fixture memory compressed import library blocks board request)
+        checkpoint fixture memory compressed compress-state import library blocks board request)
   set(inputs 2000)
   if(target STREQUAL import)  # each makes a model
     set(inputs 200)
