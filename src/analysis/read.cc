@@ -7,6 +7,7 @@
 
 #include "analysis/assignments.h"
 #include "analysis/contamination.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/escape.h"
 #include "core/files/files.h"
@@ -26,10 +27,6 @@ void add(WindowResult& sum, const WindowResult& one) {
   sum.births += one.births;
   sum.hits += one.hits;
   sum.lost += one.lost;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // Throws if the requested settings differ from those of the existing memory.

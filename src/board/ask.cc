@@ -20,7 +20,6 @@ namespace {
 
 constexpr std::size_t max_opened = 2, longest_prompt = 16000;
 constexpr int max_tokens = 400;
-constexpr std::int64_t words_around = 12;  // of passages
 constexpr auto longest_answer = std::chrono::minutes(3);
 
 void send(Stream& stream, const nlohmann::json& line) {
@@ -238,7 +237,7 @@ void GenerationService::write(const RunLog& run, Asked& asked, Stream& stream) {
         if (!event.routes.empty()) send(stream, {{"kind", "read"}, {"tokens", to_json(event.routes)}});
         nlohmann::json line{{"kind", "token"}, {"text", word(event.token)}};
         if (finder) {
-          line["sources"] = to_json(finder->find(event.memory, max_sources, words_around));
+          line["sources"] = to_json(finder->find(event.memory, max_sources, words_around_source));
           line["probability"] = event.memory.probability;
         }
         send(stream, line);

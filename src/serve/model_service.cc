@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/files/folders.h"
 #include "runs/checkpoint.h"
@@ -20,8 +21,6 @@ using Json = nlohmann::json;
 
 constexpr std::size_t max_outputs = 65536;   // outputs waiting for the writer
 constexpr std::int64_t passage_tokens = 12;  // on each side
-
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 std::uint64_t random_number() {
   std::uint64_t out = 0;

@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "comm/group.h"
+#include "core/clock.h"
 
 namespace some {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
 }  // namespace
 

@@ -136,7 +136,7 @@ TEST_F(Continual, DynamicEvaluationReturnsToWhatItWas) {
   settings.dynamic_rate = 1e-3;
   settings.memory = default_memory_settings(run);
   const TokenData data = load_tokens(*run.ctx, "builtin:recipes", run.recipe.data, run.tokenizer, 20, "");
-  const Tokens text = stream_of(data, 500);
+  const TokenStream text = stream_of(data, 500);
   const auto learner = make_learner(run, ContinualMethod::dynamic, settings, 32);
   const double first = learner->loss(text), again = learner->loss(text);
   EXPECT_EQ(first, again);

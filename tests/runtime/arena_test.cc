@@ -132,7 +132,6 @@ TEST(Context, RefusesWhatADeviceCannotDo) {
     EXPECT_THROW(choose_device("cuda"), Error);
   }
   EXPECT_THROW(choose_device("cuda:4000"), Error);
-  EXPECT_THROW(make_context("cpu", "bf16"), Error);
   EXPECT_THROW(make_context("cpu", "int8"), Error);
   EXPECT_THROW(make_context("cuda", "f64"), Error);
   const auto context = make_context("cpu", "f64");

@@ -104,7 +104,7 @@ try {
   await chat.page.getByText(/Step \d+, \d+ layers/).waitFor();
   await chat.page.getByLabel('experts', { exact: true }).check();
   await chat.page.getByLabel('tokens', { exact: true }).fill('60');
-  await chat.page.getByLabel('learn what I write').check();
+  await chat.page.getByLabel('learn from my messages').check();
   await chat.page.getByLabel('sources').check();
   const prompt = chat.page.getByLabel('your text');
   for (const [number, attack] of attacks.entries()) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "analysis/assignments.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/escape.h"
 #include "train/remember.h"
@@ -17,10 +18,10 @@ namespace {
 
 struct TextParts {
   std::string name;
-  Tokens learn, test;
+  TokenStream learn, test;
 };
 
-TextParts parts_of_text(std::string name, const Tokens& stream, const ContinualOptions& options) {
+TextParts parts_of_text(std::string name, const TokenStream& stream, const ContinualOptions& options) {
   const std::int64_t test = std::min(options.test_tokens, std::ssize(stream) / 5);
   const std::int64_t learn = std::min(options.tokens, std::ssize(stream) - test);
   if (test < 2 || learn < 2)
@@ -46,10 +47,6 @@ std::vector<ContinualMethod> all_methods() {
   std::vector<ContinualMethod> out;
   for (int m = 0; m < continual_methods; ++m) out.push_back(static_cast<ContinualMethod>(m));
   return out;
-}
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void check(const ContinualOptions& options) {

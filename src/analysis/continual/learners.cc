@@ -41,9 +41,9 @@ class GradientLearner : public ContinualLearner {
     }
   }
 
-  void begin(const Tokens& text) override { keep(text); }
+  void begin(const TokenStream& text) override { keep(text); }
 
-  void learn(const std::string& name, const Tokens& text) override {
+  void learn(const std::string& name, const TokenStream& text) override {
     if (method_ == ContinualMethod::lora) begin_lora();
     ParameterStore& p = model_.parameters();
     for (Tensor* moments : {&p.first, &p.second}) fill(*run_.ctx, 0, *moments);
@@ -80,7 +80,7 @@ class GradientLearner : public ContinualLearner {
     keep(text);
   }
 
-  double loss(const Tokens& text) override {
+  double loss(const TokenStream& text) override {
     if (method_ != ContinualMethod::dynamic) return loss_on(model_, nullptr, text, window_, border_);
     // It learns while it is tested, and then returns to what it was.
     ParameterStore& p = model_.parameters();
@@ -97,7 +97,7 @@ class GradientLearner : public ContinualLearner {
 
   double kept_bytes() const override {
     double tokens = 0;
-    for (const Tokens& one : earlier_) tokens += static_cast<double>(one.size());
+    for (const TokenStream& one : earlier_) tokens += static_cast<double>(one.size());
     double bytes = tokens * (run_.recipe.model.vocab <= 65536 ? 2 : 4);
     const auto number = static_cast<double>(model_.parameters().value.bytes()) /
                         static_cast<double>(model_.parameters().value.elements());
@@ -132,13 +132,13 @@ class GradientLearner : public ContinualLearner {
   }
 
   // Adds sequence number `number` of a text, of at most seq_len tokens.
-  void add_sequence(Batch& batch, const Tokens& text, std::int64_t number) const {
+  void add_sequence(Batch& batch, const TokenStream& text, std::int64_t number) const {
     const std::int64_t first = number * run_.recipe.model.seq_len + 1;
     add_window(batch, text, first, std::min(std::ssize(text), first + run_.recipe.model.seq_len), 0, border_);
   }
 
   template <typename Work>
-  void for_each_window(const Tokens& text, const Work& work) const {
+  void for_each_window(const TokenStream& text, const Work& work) const {
     for (std::int64_t first = 1; first < std::ssize(text); first += window_) {
       Batch batch;
       add_window(batch, text, first, std::min(std::ssize(text), first + window_), run_.recipe.model.seq_len - window_,
@@ -192,7 +192,7 @@ class GradientLearner : public ContinualLearner {
   }
 
   // What is kept of a text that was learned, or that the model was trained on.
-  void keep(const Tokens& text) {
+  void keep(const TokenStream& text) {
     const std::int64_t length = run_.recipe.model.seq_len;
     if (method_ == ContinualMethod::replay_1 || method_ == ContinualMethod::replay_10) {
       for (std::int64_t first = 0; first + 1 < std::ssize(text); first += length)
@@ -205,13 +205,13 @@ class GradientLearner : public ContinualLearner {
   }
 
   // Texts of the model, from first tokens of the text.
-  void write(const Tokens& text) {
+  void write(const TokenStream& text) {
     constexpr std::int64_t texts = 64;
     EngineOptions how;
     how.max_sequences = texts;
     Engine engine(model_, run_.tokenizer, how);
     const RandomStream stream = random_stream(settings_.seed, "continual.write");
-    std::vector<Tokens> written(texts);
+    std::vector<TokenStream> written(texts);
     for (std::int64_t i = 0; i < texts; ++i) {
       SequenceRequest request;
       const auto at = stream.below(written_++, static_cast<std::uint32_t>(text.size()));
@@ -222,7 +222,7 @@ class GradientLearner : public ContinualLearner {
       request.max_tokens = run_.recipe.model.seq_len - 1;
       request.stop_at_eos = false;
       request.slide = false;
-      Tokens& own = written[static_cast<std::size_t>(i)];
+      TokenStream& own = written[static_cast<std::size_t>(i)];
       own = request.prompt;
       request.on_finish = [&own](const FinishedSequence& end) {
         if (end.error) std::rethrow_exception(end.error);
@@ -231,13 +231,13 @@ class GradientLearner : public ContinualLearner {
       engine.add(std::move(request));
     }
     engine.run();
-    for (Tokens& one : written) {
+    for (TokenStream& one : written) {
       if (one.size() > 1) earlier_.push_back(std::move(one));
     }
   }
 
   // Adds the text's Fisher information, of the mean token: T times the squared gradient of a sequence's mean loss.
-  void consolidate(const Tokens& text) {
+  void consolidate(const TokenStream& text) {
     Context& ctx = *run_.ctx;
     ParameterStore& p = model_.parameters();
     const std::int64_t length = run_.recipe.model.seq_len,
@@ -350,7 +350,7 @@ class GradientLearner : public ContinualLearner {
   Schedule schedule_;
   Tensor norm_;
   double rate_ = 0;
-  std::vector<Tokens> earlier_;  // sequences that are replayed
+  std::vector<TokenStream> earlier_;  // sequences that are replayed
   std::uint64_t written_ = 0;
   Tensor fisher_, anchor_, difference_;  // of EWC: weight * information, the negative old parameters, scratch
   std::optional<std::int64_t> dynamic_steps_;
@@ -365,11 +365,11 @@ class MemoryLearner : public ContinualLearner {
     settings.window = window;
     memory_ = new_memory(run, settings);
   }
-  void begin(const Tokens&) override {}
-  void learn(const std::string& name, const Tokens& text) override {
+  void begin(const TokenStream&) override {}
+  void learn(const std::string& name, const TokenStream& text) override {
     learn_text(*run_.model, memory_, name, text, std::ssize(text), {});
   }
-  double loss(const Tokens& text) override {
+  double loss(const TokenStream& text) override {
     return loss_on(*run_.model, &memory_, text, window_, memory_.settings.border);
   }
   double kept_bytes() const override {
@@ -392,12 +392,12 @@ class CountingLearner : public ContinualLearner {
  public:
   CountingLearner(const OpenedRun& run, const MemorySettings& settings, std::int64_t window)
       : border_(settings.border), store_(of_contexts(settings, window), run.recipe.model.vocab) {}
-  void begin(const Tokens& text) override { learn("", text); }
-  void learn(const std::string&, const Tokens& text) override {
+  void begin(const TokenStream& text) override { learn("", text); }
+  void learn(const std::string&, const TokenStream& text) override {
     for (std::int64_t t = 1; t < std::ssize(text); ++t)
       store_.learn(before(text, t), text[static_cast<std::size_t>(t)], -1);
   }
-  double loss(const Tokens& text) override {
+  double loss(const TokenStream& text) override {
     std::vector<double> estimates(static_cast<std::size_t>(store_.settings().orders()));
     double sum = 0;
     for (std::int64_t t = 1; t < std::ssize(text); ++t) {
@@ -413,7 +413,7 @@ class CountingLearner : public ContinualLearner {
     settings.window = window;
     return settings.of_contexts();
   }
-  std::span<const std::int32_t> before(const Tokens& text, std::int64_t t) const {
+  std::span<const std::int32_t> before(const TokenStream& text, std::int64_t t) const {
     return context_before(text, t, store_.settings().longest, border_);
   }
   std::optional<std::int32_t> border_;
@@ -454,7 +454,7 @@ const char* what_is_kept(ContinualMethod method) {
   return "";
 }
 
-double loss_on(Model& model, Memory* memory, const Tokens& text, std::int64_t window,
+double loss_on(Model& model, Memory* memory, const TokenStream& text, std::int64_t window,
                std::optional<std::int32_t> border) {
   double sum = 0;
   MemoryReader(model, memory, false, border)

@@ -34,16 +34,16 @@ struct ContinualSettings {
   MemorySettings memory;  // with contexts
 };
 
-using Tokens = std::vector<std::int32_t>;
+using TokenStream = std::vector<std::int32_t>;
 
 class ContinualLearner {
  public:
   virtual ~ContinualLearner() = default;
   // The text that the model was trained on: nothing is learned from it, but what methods keep of earlier texts may be
   // prepared. The counter learns it.
-  virtual void begin(const Tokens& text) = 0;
-  virtual void learn(const std::string& name, const Tokens& text) = 0;
-  virtual double loss(const Tokens& text) = 0;  // nats/token; learns nothing that stays
+  virtual void begin(const TokenStream& text) = 0;
+  virtual void learn(const std::string& name, const TokenStream& text) = 0;
+  virtual double loss(const TokenStream& text) = 0;  // nats/token; learns nothing that stays
   virtual double kept_bytes() const = 0;        // between two texts, besides the model
 };
 
@@ -52,7 +52,7 @@ std::unique_ptr<ContinualLearner> make_learner(OpenedRun& run, ContinualMethod m
                                                const ContinualSettings& settings, std::int64_t window);
 
 // Loss of a model without learning, in nats/token; with a memory that does not learn unless it is null.
-double loss_on(Model& model, Memory* memory, const Tokens& text, std::int64_t window,
+double loss_on(Model& model, Memory* memory, const TokenStream& text, std::int64_t window,
                std::optional<std::int32_t> border);
 
 }  // namespace some

@@ -35,7 +35,7 @@ void compare(const AdaptFlags& options, OpenedRun& run) {
   if (options.adapt.window > 0) ways.choices.window = options.adapt.window;
   ways.progress = options.adapt.progress;
   const AdaptMethodsReport report = compare_adapt_methods(run, ways);
-  if (!options.html.empty()) write_file_atomic(options.html, adapt_methods_page(report, run));
+  if (!options.html.empty()) write_output_file(options.html, adapt_methods_page(report, run));
   if (options.json) return print_json(to_json(report));
   fmt::print(
       "{} at step {} reads {}: {} tokens in windows of {}; every token is predicted before the keys learn from it\n\n",

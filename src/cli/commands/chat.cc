@@ -23,8 +23,6 @@
 namespace some {
 namespace {
 
-constexpr std::int64_t words_around = 12;  // of passages
-
 struct ChatFlags {
   ModelFlags model;
   GenerateOptions generate;
@@ -118,7 +116,7 @@ class Chat {
       begin();
       if (finder)
         sourced.push_back({event.number, std::string(run_.tokenizer.token_bytes(event.token)),
-                           finder->find(event.memory, max_sources, words_around)});
+                           finder->find(event.memory, max_sources, words_around_source)});
       // With stop strings, text is held back while it may be the beginning of one.
       fmt::print("{}", stops ? event.text : shown_token(run_.tokenizer, event.token));
       printed += event.text.size();

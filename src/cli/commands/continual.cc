@@ -12,6 +12,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files/files.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace {
@@ -66,7 +67,7 @@ void run(ContinualFlags options) {
   // A run that was stopped in the middle cannot be averaged with the others.
   if (reports.size() > 1 && reports.back().stopped) reports.pop_back();
   if (reports.empty() || reports.front().orders.empty()) return;
-  if (!options.html.empty()) write_file_atomic(options.html, continual_page(reports));
+  if (!options.html.empty()) write_output_file(options.html, continual_page(reports));
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const ContinualReport& report : reports) list.push_back(to_json(report));

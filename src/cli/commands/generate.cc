@@ -39,8 +39,6 @@ struct GenerateFlags {
   bool json = false;
 };
 
-constexpr std::int64_t words_around = 12;  // of passages
-
 std::vector<std::string> given_prompts(const GenerateFlags& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.file.empty()) {
@@ -113,7 +111,7 @@ void run(GenerateFlags options) {
       generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t index, const TokenEvent& event) {
         if (finder)
           sourced[index].push_back({event.number, std::string(run.tokenizer.token_bytes(event.token)),
-                                    finder->find(event.memory, max_sources, words_around)});
+                                    finder->find(event.memory, max_sources, words_around_source)});
         if (!streamed) return;
         if (!begun) fmt::print("{}", prompts[0]);
         begun = true;

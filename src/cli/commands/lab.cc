@@ -251,7 +251,7 @@ void measure_series(const ContinualPart& part, const std::vector<PlannedRun>& pl
   }
   if (reports.empty()) return;
   const std::string page = fmt::format("{}/{}.html", options.runs, part.series->name);
-  write_file_atomic(page, continual_page(reports));
+  write_output_file(page, continual_page(reports));
   if (options.json) return;
   fmt::print("\n");
   print_continual(reports);

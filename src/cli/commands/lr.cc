@@ -13,6 +13,7 @@
 #include "cli/terminal.h"
 #include "core/error.h"
 #include "core/files/files.h"
+#include "core/files/folders.h"
 #include "plot/text_chart.h"
 #include "train/lr_ramp.h"
 
@@ -95,7 +96,7 @@ void run(const LrFlags& flags) {
   options.stop = [] { return received_signal() != 0; };
   const LrRamp ramp = find_lr(recipe, terminal_log(), options);
   if (is_terminal()) redraw("");
-  if (!flags.out.empty()) write_file_atomic(flags.out, table_of(ramp));
+  if (!flags.out.empty()) write_output_file(flags.out, table_of(ramp));
   if (flags.json) {
     print_json(to_json(ramp));
   } else if (!ramp.points.empty()) {

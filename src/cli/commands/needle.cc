@@ -8,6 +8,7 @@
 #include "cli/signals.h"
 #include "cli/terminal.h"
 #include "core/files/files.h"
+#include "core/files/folders.h"
 
 namespace some {
 namespace {
@@ -58,7 +59,7 @@ void run(NeedleFlags options) {
   const NeedleReport report = measure_needles(run, options.needle);
   if (is_terminal()) redraw("");
   if (report.stopped) exit_code = 128 + received_signal();
-  if (!options.html.empty()) write_file_atomic(options.html, needle_page(report, run));
+  if (!options.html.empty()) write_output_file(options.html, needle_page(report, run));
   if (options.json)
     print_json(to_json(report));
   else

@@ -118,7 +118,7 @@ void run(ReadFlags options) {
   const ReadReport report = read_texts(run, options.read, &kept);
   if (report.stopped) exit_code = 128 + static_cast<int>(group.all_reduce_max(received_signal()));
   if (!group.root()) return;
-  if (!options.html.empty()) write_file_atomic(options.html, read_page(report, kept, run));
+  if (!options.html.empty()) write_output_file(options.html, read_page(report, kept, run));
   if (options.json)
     print_json(to_json(report));
   else

@@ -75,7 +75,7 @@ void print_trace(const Trace& trace, const OpenedRun& run) {
 namespace {
 
 void write_csv(const std::string& file, const Choices& choices, const std::vector<int>& layers, const OpenedRun& run) {
-  write_file_atomic(file, [&](const ByteSink& sink) {
+  write_output_file(file, [&](const ByteSink& sink) {
     write_routes(choices, layers, run.tokenizer, [&](std::string_view text) { sink(text.data(), text.size()); });
   });
 }

@@ -114,8 +114,9 @@ void make_all_kernels(const Onednn& library, const std::string& name) {
   }
 }
 
+// The version for CPUs without AVX2 contains no newer instructions, so it has no products in bf16 (cpu_dispatch.cmake).
 bool has_avx512_bf16() {
-#if defined(__x86_64__)
+#if defined(__AVX2__)
   return __builtin_cpu_supports("avx512bf16") != 0;
 #else
   return false;
@@ -165,7 +166,7 @@ void call_onednn(const Product<float>& p, int threads) {
                                  p.lda, p.b, p.ldb, p.beta, p.c, p.ldc));
 }
 
-#if defined(__x86_64__)
+#if defined(__AVX2__)
 // Rounds to the nearest bf16, ties to even. Subnormal numbers become zero, as operands of the CPU's bf16 products do.
 [[gnu::target("avx512f,avx512vl,avx512bw,avx512bf16")]] void round_row(const float* x, std::int64_t count,
                                                                        std::uint16_t* y) {

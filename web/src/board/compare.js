@@ -286,7 +286,10 @@ export class Compare {
       step: 0.01,
       input: () => {
         clearTimeout(this.waiting);
-        this.waiting = setTimeout(() => change({ smooth: this.smooth.value }), 120);
+        this.waiting = setTimeout(() => {
+          this.waiting = 0;
+          change({ smooth: this.smooth.value });
+        }, 120);
       },
     });
     const box = (words, key) => {
@@ -378,7 +381,8 @@ export class Compare {
   show() {
     const { place } = this.board;
     this.axis.press(place.get('x'));
-    this.smooth.value = place.get('smooth');
+    // New points redraw the page; the slider keeps a value that the reader is still choosing.
+    if (!this.waiting) this.smooth.value = place.get('smooth');
     for (const [key, input] of Object.entries(this.boxes)) input.checked = place.get(key) === '1';
     for (const [key, input] of Object.entries(this.ends)) input.value = place.get(key);
     this.reset.hidden = place.get('from') === '' && place.get('to') === '';
