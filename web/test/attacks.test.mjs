@@ -113,7 +113,7 @@ try {
     const tokens = chat.page.getByRole('group', { name: 'tokens of the answer' }).nth(number).getByRole('button');
     await tokens.first().waitFor();
     await tokens.first().click();
-    await chat.page.getByRole('region', { name: 'the chosen token' }).last().waitFor();
+    await chat.page.getByRole('region', { name: 'the selected token' }).last().waitFor();
   }
   const said = await chat.page.locator('body').innerText();
   assert.ok(said.includes(attacks[3]), 'the prompt is shown as it is');
