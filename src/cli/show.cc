@@ -57,11 +57,11 @@ std::string described(const TokenSource& source) {
 }  // namespace
 
 void print_sources(const std::vector<SourcedToken>& tokens) {
-  constexpr std::size_t most_columns = 24;
+  constexpr std::size_t max_columns = 24;
   constexpr double least_share = 0.01;
   std::size_t widest = 5;
   for (const SourcedToken& one : tokens) widest = std::max(widest, display_width(escaped(visible(one.text))));
-  widest = std::min(widest, most_columns);
+  widest = std::min(widest, max_columns);
   fmt::print(
       "share of model, slots and contexts in the probability of each token, and the largest source of each kind\n");
   fmt::print("{:>4}  {}  {:>6}  {:>5}  {:>5}  {:>8}  source\n", "", padded("token", widest), "prob.", "model", "slots",

@@ -89,7 +89,7 @@ struct Context : Host {
   Mesh mesh() const { return Mesh::of(group.size(), expert_group.size()); }
   std::unique_ptr<Arena> arena;
   std::shared_ptr<Staging> staging;
-  // What operations may complete later, together with others; null: they complete everything at once.
+  // Collects work that operations complete later, together with others; null: they complete it at once.
   Deferred* deferred = nullptr;
 
   Context();

@@ -14,7 +14,7 @@ namespace some {
 struct MachineSample {
   double cpu_cores = 0;     // CPU time of all threads per second, since the previous sample
   double memory_bytes = 0;  // resident set of this process
-  // Of the whole GPU, over all processes.
+  // The whole GPU, with all its processes.
   std::optional<double> gpu_utilization;  // fraction of the driver's last sampling period in which a kernel was running
   std::optional<double> gpu_memory_bytes;
   std::optional<double> gpu_watts;

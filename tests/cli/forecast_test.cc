@@ -1,4 +1,4 @@
-// What `some info` predicts against what a run uses: the memory of the whole process on the CPU.
+// Compares the memory that `some info` predicts with the memory that the whole process uses, on the CPU.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

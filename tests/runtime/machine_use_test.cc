@@ -1,4 +1,4 @@
-// What a process uses of its machine: CPU time and memory against work of known size, the GPU against a fake NVML.
+// Compares the measured CPU time and memory with work of known size, and those of the GPU with a fake NVML.
 #include "runtime/machine_use.h"
 
 #include <gtest/gtest.h>

@@ -4,8 +4,8 @@
 usage: hostile.py --program SOME [--seconds 10] [--clients 12] [--seed 1]
 
 A client that behaves well asks for the same text again and again: it must always be the same, within a time limit. In
-the end the server must have as many open files as before, no more memory than its limits allow, answer, and end when it
-is told to.
+the end the server must have as many open files as before, no more memory than its limits allow, answer, and end on a
+signal.
 """
 import argparse
 import collections

@@ -33,7 +33,7 @@ const open = async (address) => {
   await page.goto(address);
   return { context, page, calls, ...heard };
 };
-// What no text may have become, in any document of the page.
+// Elements and effects that no text may produce, in any document of the page.
 const unharmed = async ({ page, calls, problems, requests }, what, home) => {
   await page.waitForTimeout(300);
   assert.deepEqual(calls, [], `${what}: an attack ran`);
@@ -59,7 +59,7 @@ try {
     const home = pathToFileURL(resolve(file)).href;
     const opened = await open(home);
     await unharmed(opened, file, home);
-    // What appears under the pointer and on a press is made of the same texts.
+    // Tooltips and selections show the same texts.
     for (const mark of (await opened.page.locator('button, svg path, svg circle, summary').all()).slice(0, 40)) {
       if (!(await mark.isVisible())) continue;
       await mark.hover({ force: true, timeout: 2000 }).catch(() => {});

@@ -191,7 +191,7 @@ class GradientLearner : public ContinualLearner {
     return sum;
   }
 
-  // What is kept of a text that was learned, or that the model was trained on.
+  // Keeps the sequences or statistics of a learned text (or of the training text) that the method needs later.
   void keep(const TokenStream& text) {
     const std::int64_t length = run_.recipe.model.seq_len;
     if (method_ == ContinualMethod::replay_1 || method_ == ContinualMethod::replay_10) {

@@ -22,10 +22,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::vector<std::vector<std::int32_t>> documents_of(const TokenData& data, std::int64_t most_tokens) {
+std::vector<std::vector<std::int32_t>> documents_of(const TokenData& data, std::int64_t max_tokens) {
   std::vector<std::vector<std::int32_t>> out;
   std::int64_t tokens = 0;
-  for (std::int64_t i = 0; i < data.documents() && tokens < most_tokens; ++i) {
+  for (std::int64_t i = 0; i < data.documents() && tokens < max_tokens; ++i) {
     out.push_back(data.ids(i));
     tokens += std::ssize(out.back());
   }

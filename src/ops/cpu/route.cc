@@ -192,8 +192,8 @@ void choose_in_partitions(Context& ctx, const Tensor& query, const Tensor& keys,
   std::int32_t* indices = routing.indices.data<std::int32_t>();
   T* scores = routing.scores.data<T>();
   T* gates = routing.gates.data<T>();
-  constexpr std::int64_t most_scores = 1 << 22;  // of a chunk
-  const std::int64_t grain = std::clamp<std::int64_t>(most_scores / (probe * widest + count), 1, 256);
+  constexpr std::int64_t max_scores = 1 << 22;  // per chunk
+  const std::int64_t grain = std::clamp<std::int64_t>(max_scores / (probe * widest + count), 1, 256);
   parallel_chunks(*ctx.threads, rows, grain, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t here = end - begin, found = probe * widest;
     std::vector<T> all(static_cast<std::size_t>(here * count)), best(static_cast<std::size_t>(probe)),

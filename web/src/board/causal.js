@@ -16,7 +16,7 @@ const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4
 const wordsOf = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 
-// A number stands at the right; a text that is a number as well.
+// Numbers are right-aligned, including texts that are numbers.
 const isNumber = (cell) => typeof cell === 'number' || /^[+−]?[\d.]+( %)?$/.test(cell);
 
 const table = (label, head, rows) =>

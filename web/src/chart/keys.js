@@ -36,7 +36,7 @@ const names = { pca: 'PCA', tsne: 't-SNE', umap: 'UMAP' };
 
 const noUnits = 'Axes have no unit: neighboring keys are close together; distances between groups are not meaningful.';
 
-// What is displayed: positions, and the length of the paths.
+// The display: positions, and the length of the paths.
 function view(spec, state) {
   if (state.method === 'pca') {
     const { steps, x, y, places } = spec.frames;
