@@ -30,9 +30,9 @@ Tensor Arena::Pool::allocate(Shape shape, DType type) {
   if (index == blocks.size()) {
     std::size_t total = 0;
     for (const Block& block : blocks) total += block.size;
-    // The first block has the size of the peak usage. On a GPU each later block doubles the total, up to a limit, beyond
-    // which doubling would waste its memory. On the CPU only what is used of a block takes memory, so few large blocks,
-    // which have few unused ends, take the least.
+    // The first block has the size of the peak usage. On a GPU each later block doubles the total, up to a limit,
+    // beyond which doubling would waste its memory. On the CPU only what is used of a block takes memory, so few large
+    // blocks, which have few unused ends, take the least.
     const bool lazy = device.is_cpu();
     const std::size_t growth = lazy ? 3 * total : std::min(total, max_block_growth);
     const std::size_t size =

@@ -283,8 +283,10 @@ TEST(Recipe, MessagesSayWhatWhereAndWhatIsRight) {
   // Invalid TOML is reported with its line.
   EXPECT_TRUE(is_bad_input(error_of("[train]\nlr = \n"), Code::toml_syntax, {"some.toml", "2"}));
   EXPECT_TRUE(is_bad_input(error_of("a = 1\na = 2\n"), Code::toml_syntax, {"some.toml", "2"}));
-  // Bare names must be ASCII, because the library is unsafe beyond that. Strings and comments may contain anything.
+  // Names and values without quotes must be ASCII. Strings and comments may contain anything.
   EXPECT_TRUE(is_bad_input(error_of("\nm\u00F6del = 1\n"), Code::toml_syntax, {"some.toml", "2"}));
+  for (const std::string value : {"-\"\u00E9\"", "1_\"\u00E9\"", "1979-01-01\"\u00E9\""})
+    EXPECT_TRUE(is_bad_input(error_of("title = " + value + "\n"), Code::toml_syntax, {"some.toml", "1"})) << value;
   EXPECT_FALSE(error_of("# \u00F6\ntitle = \"M\u00F6del '\" # \u00F6\n"));
   EXPECT_FALSE(error_of("\xEF\xBB\xBFtitle = \"\"\"\n\u00F6\"\" \\\"\"\"\"\n"));
   EXPECT_TRUE(is_bad_input(error_of("\"" + std::string(300, 'x') + "\" = 1"), Code::setting_unknown, {"1", "300"}));

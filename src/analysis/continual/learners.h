@@ -44,7 +44,7 @@ class ContinualLearner {
   virtual void begin(const TokenStream& text) = 0;
   virtual void learn(const std::string& name, const TokenStream& text) = 0;
   virtual double loss(const TokenStream& text) = 0;  // nats/token; learns nothing that stays
-  virtual double kept_bytes() const = 0;        // between two texts, besides the model
+  virtual double kept_bytes() const = 0;             // between two texts, besides the model
 };
 
 // The run's model is not changed. window: of reading and testing.

@@ -13,7 +13,7 @@
 
 namespace some {
 
-inline constexpr int max_sources = 8;  // maximum number of passages per token
+inline constexpr int max_sources = 8;                    // maximum number of passages per token
 inline constexpr std::int64_t words_around_source = 12;  // words of a passage on each side of the token
 
 // All shares are fractions of the token's probability.
