@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "inference/cuda_decoder.h"
 #include "inference/decoder.h"
 #include "inference/key_learner.h"
 #include "memory/partitions.h"
@@ -22,6 +23,7 @@ class HostDecoder : public ModelDecoder {
         cache_(std::move(cache)),
         sequences_(static_cast<std::size_t>(options.slots)) {
     settings_.temperature = options.router_temperature;
+    add_gpu_products(model.context(), products_);
     if (options.half_weights) keep_half_weights();
     if (options.adapt_window <= 0) return;
     if (model.config().ffn != Ffn::some)
@@ -57,6 +59,12 @@ class HostDecoder : public ModelDecoder {
     Sequence& sequence = sequences_[static_cast<std::size_t>(slot)];
     sequence.last = token;
     if (!sequence.counts.empty()) sequence.counts.add(token);
+  }
+  void saw(std::int32_t slot, std::int32_t position, TokenId token) override {
+    Sequence& own = sequences_[static_cast<std::size_t>(slot)];
+    if (own.memory == nullptr) return;
+    own.tokens.resize(static_cast<std::size_t>(position) + 1);
+    own.tokens.back() = token;
   }
   const TokenCounts& counts(std::int32_t slot) const override {
     return sequences_[static_cast<std::size_t>(slot)].counts;
@@ -150,10 +158,7 @@ DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
       const std::int32_t slot = batch.slots[row];
       part.tokens.push_back(batch.tokens[row] == last_drawn ? sequences_[static_cast<std::size_t>(slot)].last
                                                             : batch.tokens[row]);
-      if (Sequence& own = sequences_[static_cast<std::size_t>(slot)]; own.memory != nullptr) {
-        own.tokens.resize(static_cast<std::size_t>(batch.positions[row]) + 1);
-        own.tokens.back() = part.tokens.back();
-      }
+      saw(slot, batch.positions[row], part.tokens.back());
       part.slots.push_back(slot);
       part.positions.push_back(batch.positions[row]);
       part.rows.push_back(static_cast<std::int32_t>(row));

@@ -58,6 +58,14 @@ struct ContextTerm {
   const ContextEntry* entry = nullptr;  // the target after this context; null: never seen
 };
 
+// A distribution over all tokens that mixes those of the orders, as a sum of sparse parts: the uniform distribution,
+// what the counts of each node add (own_shares), and one token more.
+struct ContextSpread {
+  double uniform = 0;                      // weight of the uniform distribution
+  std::array<double, max_orders> nodes{};  // weight of the own shares of ContextMatch::nodes, up to its depth
+  double follower = 0;                     // of ContextMatch::follower
+};
+
 // A context that occurred only once needs no entries for the contexts that are longer still: they occurred once as
 // well, with the same follower. Its node keeps the tokens before it instead, and longer nodes are made when it occurs
 // again. Nothing is lost by that, and most contexts of a text take no entry.
@@ -82,6 +90,14 @@ class ContextStore {
   void estimate(const ContextMatch& match, std::int32_t target, std::span<double> out) const;
   // The same for every token: out [orders, vocabulary] is resized. Bit-identical to estimate(); each order sums to 1.
   void distributions(const ContextMatch& match, std::vector<double>& out) const;
+  // weights[orders]: of the distribution of each order. Equal to the sum of distributions(), to rounding.
+  ContextSpread spread(const ContextMatch& match, std::span<const double> weights) const;
+  // What the counts of each node add to its distribution: node n has [first[n], first[n + 1]).
+  struct OwnShares {
+    std::vector<std::int32_t> first, tokens;
+    std::vector<float> shares;
+  };
+  OwnShares own_shares() const;
   // Learns that `target` followed `before`, at a packed place (-1: unknown).
   void learn(std::span<const std::int32_t> before, std::int32_t target, std::int64_t place);
 

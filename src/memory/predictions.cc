@@ -91,15 +91,20 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
 
 std::vector<ContextContribution> MemoryPredictions::contexts_of(std::int32_t text, std::span<const std::int32_t> before,
                                                                 std::int32_t value) const {
+  if (memory_.settings.contexts == 0) return {};
+  return context_contributions(memory_, context_mixtures_[static_cast<std::size_t>(text)], before, value);
+}
+
+std::vector<ContextContribution> context_contributions(const Memory& memory, const ContextMixture& mixture,
+                                                       std::span<const std::int32_t> before, std::int32_t value) {
   std::vector<ContextContribution> out;
-  if (memory_.settings.contexts == 0) return out;
-  const ContextMixture& mixture = context_mixtures_[static_cast<std::size_t>(text)];
-  const ContextMatch match = memory_.contexts.find(before);
+  if (memory.settings.contexts == 0) return out;
+  const ContextMatch match = memory.contexts.find(before);
   std::vector<double> sources(static_cast<std::size_t>(mixture.sources()));
   mixture.weights(mixture_context(match, before), sources);
-  const auto orders = static_cast<std::size_t>(memory_.contexts.settings().orders());
+  const auto orders = static_cast<std::size_t>(memory.contexts.settings().orders());
   std::array<ContextTerm, max_orders> terms;
-  memory_.contexts.terms(match, value, terms);
+  memory.contexts.terms(match, value, terms);
   const double* weights = sources.data() + sources.size() - orders;
   // passed: how much of an order's own share reaches the predictions of itself and of the longer orders.
   double passed = 0;

@@ -24,6 +24,11 @@ struct ContextContribution {
   std::int64_t born = -1, hit = -1;  // packed places where it did so first and last
 };
 
+// The contexts that contribute to the prediction of one token, the longest first; none for a memory without contexts.
+// before: the tokens before it, the latest last.
+std::vector<ContextContribution> context_contributions(const Memory& memory, const ContextMixture& mixture,
+                                                       std::span<const std::int32_t> before, std::int32_t value);
+
 class MemoryPredictions {
  public:
   // say: the result of mixture_weights() for each text of the batch, from the current mixture weights of that text.

@@ -58,6 +58,17 @@ class Model {
     std::int64_t capacity = 0;
   };
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
+  // The rows of a step of generation, on the device; all i32.
+  struct DecodeRows {
+    Tensor tokens, slots, positions;  // [rows]
+    Tensor wanted;                    // [wanted]: rows
+    // If a block looks back (ModelConfig::past): each row's index among the kept states, slot * capacity + position,
+    // [rows]; and that of 0, 1, ... past tokens before, -1 if the text has no such token, [rows, past + 1].
+    Tensor places, past;
+  };
+  // Nothing is checked, uploaded or waited for, so that a step on a GPU can be recorded.
+  Tensor decode(Cache& cache, const DecodeRows& rows, const StepSettings& settings,
+                const ForwardObserver& observer = {});
   Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                 const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
                 const StepSettings& settings, const ForwardObserver& observer = {});

@@ -1,5 +1,5 @@
-// How the CPU multiplies hidden states and weights while text is generated: each row of the result depends only on its
-// own row of states, whatever else is in the batch (kernels/cpu/row_gemm.h). Training and evaluation use faster
+// How hidden states and weights are multiplied while text is generated: each row of the result depends only on its own
+// row of states, whatever else is in the batch (CPU: kernels/cpu/row_gemm.h). Training and evaluation use faster
 // products of many rows, whose bits depend on the number of rows.
 #pragma once
 
@@ -18,6 +18,18 @@ class RowProducts {
   // The bf16 copy of the weights that begin at this address; null: none.
   const std::uint16_t* half_of(const void* weights) const;
 
+  // On a GPU: computes y = x W^T + b, or its GELU. x and weights in bf16, bias in f32 or null, y in bf16 or f32.
+  // Returns false if it has no kernel for this shape, which is then multiplied as in evaluation. Null: the same for
+  // all.
+  using GpuProduct = bool (*)(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu,
+                              Tensor& y);
+  GpuProduct on_gpu = nullptr;
+  // On a GPU: keys and values of the rows go to their places in the cache, and rows attend to their slots (as
+  // attention_cached, ops/attention.h). Also false or null.
+  using GpuAttention = bool (*)(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions,
+                                int heads, Tensor& cache, Tensor& out);
+  GpuAttention attention_on_gpu = nullptr;
+
  private:
   struct Copy {
     const float* begin;
@@ -26,7 +38,7 @@ class RowProducts {
   std::vector<Copy> copies_;
 };
 
-// While it exists, products of this context are computed row by row. It has no effect on a GPU.
+// While it exists, products of this context are computed row by row.
 class RowProductsScope {
  public:
   RowProductsScope(Context& ctx, const RowProducts& products);

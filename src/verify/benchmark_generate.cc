@@ -9,6 +9,7 @@
 #include "core/random.h"
 #include "inference/engine.h"
 #include "kernels/cpu/gemm.h"
+#include "memory/reader.h"
 #include "model/model.h"
 #include "runs/run.h"
 #include "tensor/device.h"
@@ -31,13 +32,29 @@ Tokenizer synthetic_tokenizer(int vocab) {
       words + R"(},"merges":[]}})");
 }
 
+// A memory whose slots are all used, by a text of random tokens.
+Memory full_memory(Model& model, const GenerateBenchOptions& options) {
+  const RandomStream ids = random_stream(1, "bench.memory");
+  std::vector<std::int32_t> text;
+  for (std::int64_t i = 0; i < std::max<std::int64_t>(options.memory_slots, 4096) * 5 / 4; ++i)
+    text.push_back(3 + static_cast<std::int32_t>(ids.below(static_cast<std::uint64_t>(i),
+                                                           static_cast<std::uint32_t>(model.config().vocab - 3))));
+  MemorySettings settings;
+  settings.slots = std::max<std::int64_t>(options.memory_slots, 64);
+  settings.contexts = options.contexts;
+  settings.window = default_window(model.config());
+  Memory memory = make_memory(model.context(), settings, model.config(), mean_state(model, text, 1024));
+  learn_text(model, memory, "text", text, std::ssize(text), {});
+  return memory;
+}
+
 struct Round {
   double first = 0, seconds = 0;  // to the first token of the last sequence; from there to the end
   double rate = 0;                // tokens per second in that time
 };
 
-Round one_round(Engine& engine, const GenerateBenchOptions& options, std::int64_t sequences, std::int64_t tokens,
-                int vocab, std::uint64_t number) {
+Round one_round(Engine& engine, Memory* memory, const GenerateBenchOptions& options, std::int64_t sequences,
+                std::int64_t tokens, int vocab, std::uint64_t number) {
   const RandomStream ids = random_stream(number, "bench.prompts");
   std::uint64_t drawn = 0;
   std::int64_t begun = 0, after = 0;
@@ -51,6 +68,9 @@ Round one_round(Engine& engine, const GenerateBenchOptions& options, std::int64_
     request.sampling.stream = static_cast<std::uint64_t>(i);
     request.max_tokens = tokens;
     request.stop_at_eos = false;
+    request.memory = memory;
+    request.routes = options.report;
+    if (options.report && memory != nullptr) request.sources = 4;
     request.on_token = [&](const TokenEvent& event) {
       if (event.number == 0 && ++begun == sequences) all_begun = Clock::now();
       if (begun == sequences) ++after;
@@ -78,6 +98,8 @@ GenerateBenchResult bench_generate(const Recipe& recipe, const GenerateBenchOpti
   std::shared_ptr<Context> ctx = recipe_context(recipe.train, make_host(recipe.train.threads));
   Model model(ctx, recipe.model, false);
   const Tokenizer tokenizer = synthetic_tokenizer(recipe.model.vocab);
+  std::optional<Memory> memory;
+  if (options.memory_slots > 0 || options.contexts > 0) memory = full_memory(model, options);
   GenerateBenchResult out;
   out.device = ctx->device.is_cuda() ? some::cuda::device_name(ctx->device) : "cpu";
   out.matrix_library = ctx->device.is_cuda() ? "cuBLASLt" : cpu::gemm_description();
@@ -93,12 +115,13 @@ GenerateBenchResult bench_generate(const Recipe& recipe, const GenerateBenchOpti
     GenerateBenchResult::One one;
     one.sequences = n;
     one.cache_bytes = static_cast<double>(engine.decoder().cache_bytes());
-    one_round(engine, options, n, std::min<std::int64_t>(options.tokens, 16), recipe.model.vocab, 0);  // warm-up
+    one_round(engine, memory ? &*memory : nullptr, options, n, std::min<std::int64_t>(options.tokens, 16),
+              recipe.model.vocab, 0);  // warm-up
     std::vector<double> rates, seconds, first;
     for (int i = 0; i < options.repeats; ++i) {
       if (progress) progress(fmt::format("{} sequences, repeat {} of {}", n, i + 1, options.repeats));
-      const Round round =
-          one_round(engine, options, n, options.tokens, recipe.model.vocab, static_cast<std::uint64_t>(i) + 1);
+      const Round round = one_round(engine, memory ? &*memory : nullptr, options, n, options.tokens, recipe.model.vocab,
+                                    static_cast<std::uint64_t>(i) + 1);
       rates.push_back(round.rate);
       seconds.push_back(round.seconds / static_cast<double>(options.tokens - 1));
       first.push_back(round.first);

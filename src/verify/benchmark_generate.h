@@ -18,6 +18,8 @@ struct GenerateBenchOptions {
   int repeats = 3;
   bool half_weights = false;
   SamplingOptions sampling;
+  std::int64_t memory_slots = 0, contexts = 0;  // of a memory that is mixed into every prediction; 0: none
+  bool report = false;                          // the experts of every token, and the slots behind it
 };
 
 struct GenerateBenchResult {

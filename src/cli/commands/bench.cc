@@ -11,6 +11,7 @@
 #include "cli/terminal.h"
 #include "cli/units.h"
 #include "core/error.h"
+#include "memory/settings.h"
 #include "runtime/machine.h"
 #include "train/rank_checks.h"
 #include "verify/benchmark.h"
@@ -212,6 +213,15 @@ void set_up_bench_generate(Command& command) {
   command
       .add_option("--top-p", options->bench.sampling.top_p, "only the most likely tokens with this total probability")
       ->capture_default_str();
+  command
+      .add_option("--memory", options->bench.memory_slots,
+                  "slots of a memory that is mixed into every prediction; 0 = none")
+      ->range(0, max_slots)
+      ->capture_default_str();
+  command.add_option("--contexts", options->bench.contexts, "tokens of the longest context of that memory; 0 = none")
+      ->range(0, longest_context)
+      ->capture_default_str();
+  command.add_flag("--report", options->bench.report, "report the experts and memory slots of every token");
   command.add_flag("--half-weights", options->bench.half_weights, "on the CPU: weights in bf16");
   command.add_option("--device", options->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", options->precision, "fp32 or bf16 (GPU)");

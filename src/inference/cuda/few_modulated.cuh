@@ -59,6 +59,12 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
         weights2[s] = load_weights(in.weight2 + static_cast<std::int64_t>(out_column + g) * in.hidden + column);
     }
   }
+  // All experts' weights of the block's hidden units: those of the chosen ones are read as soon as they are known.
+  for (int i = thread_index(); i < routes.experts * 16; i += threads) {
+    const int other = first + i % 16;
+    if (other < in.hidden)
+      prefetch_weights(modulations.w1 + (static_cast<std::int64_t>(i / 16) * in.hidden + other) * width, width * 2);
+  }
   // This thread's pair of hidden units, or of columns of the query.
   const bool of_query = thread_index() >= 128;
   const int pair_row = of_query ? (thread_index() - 128) / 4 : thread_index() / 8;
@@ -126,6 +132,10 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
               chosen + row * max_choices, gates + row * max_choices, lane);
   block_sync();
   const int choices = routes.choices;
+  if (all.report.experts != nullptr && piece == 0 && rank == 0 && thread_index() < count * choices) {
+    const int row = thread_index() / choices, i = thread_index() % choices, at = row * max_choices + i;
+    report_route(all.report, base + row, i, chosen[at], gates[at]);
+  }
   float2 gains[max_choices];
   if (!of_query && pair_row < count && unit < in.hidden) {
 #pragma unroll

@@ -245,8 +245,8 @@ SOME_KERNEL(attention_threads, 3) row_attention_kernel(const RowAttention in) {
     copy_commit();
   };
   fetch(0, buffers);
-  const uint4 packed = load_written(
-      reinterpret_cast<const uint4*>(in.queries + static_cast<std::int64_t>(row) * width + head * head_size) + c);
+  const uint4 packed =
+      load_written(reinterpret_cast<const uint4*>(in.queries + row * in.query_stride + head * head_size) + c);
   constexpr float scale = 1.4426950408889634f / 8;
   const float query[8] = {times(scale, low_half(packed.x)), times(scale, high_half(packed.x)),
                           times(scale, low_half(packed.y)), times(scale, high_half(packed.y)),
@@ -274,6 +274,16 @@ SOME_KERNEL(attention_threads, 3) row_attention_kernel(const RowAttention in) {
     *target = uint4{
         pack(all.values[0] / all.sum, all.values[1] / all.sum), pack(all.values[2] / all.sum, all.values[3] / all.sum),
         pack(all.values[4] / all.sum, all.values[5] / all.sum), pack(all.values[6] / all.sum, all.values[7] / all.sum)};
+}
+
+SOME_KERNEL(threads, 2) row_keys_kernel(const RowKeys in) {
+  wait_previous();
+  const int chunks = 2 * in.width / 8, item = block_index() * threads + thread_index(), row = item / chunks,
+            chunk = item % chunks;
+  if (row >= in.rows || in.slots[row] < 0) return;
+  const uint4* from = reinterpret_cast<const uint4*>(in.qkv + static_cast<std::int64_t>(row) * 3 * in.width + in.width);
+  uint4* to = reinterpret_cast<uint4*>(in.cache + (in.slots[row] * in.capacity + in.positions[row]) * 2 * in.width);
+  to[chunk] = load_written(from + chunk);
 }
 
 SOME_KERNEL(threads, 2) row_embedding_kernel(const RowEmbedding in) {
@@ -313,21 +323,16 @@ SOME_KERNEL(threads, 2) row_norm_kernel(const RowNorm in) {
 #pragma unroll
   for (int p = 0; p < most; ++p) {
     if (p >= parts) break;
-    *reinterpret_cast<uint2*>(in.x + static_cast<std::int64_t>(row) * in.width + (p * 32 + lane) * 4) =
-        uint2{pack(values[p][0], values[p][1]), pack(values[p][2], values[p][3])};
+    const int column = (p * 32 + lane) * 4;
+    const uint2 packed{pack(values[p][0], values[p][1]), pack(values[p][2], values[p][3])};
+    *reinterpret_cast<uint2*>(in.x + static_cast<std::int64_t>(row) * in.width + column) = packed;
+    if (in.states != nullptr && in.slots[row] >= 0)
+      *reinterpret_cast<uint2*>(in.states + (in.slots[row] * in.capacity + in.positions[row]) * in.width + column) =
+          packed;
   }
 }
 
-// Reads the states of earlier rows of the same step too, so it needs two kernels: this one keeps them.
-SOME_KERNEL(threads, 2) keep_states_kernel(const RowConvolution in) {
-  wait_previous();
-  const int item = block_index() * threads + thread_index(), row = item / (in.width / 8),
-            column = item % (in.width / 8) * 8;
-  if (row >= in.rows || in.slots[row] < 0) return;
-  *reinterpret_cast<uint4*>(in.states + (in.slots[row] * in.capacity + in.positions[row]) * in.width + column) =
-      load_written(reinterpret_cast<const uint4*>(in.x + static_cast<std::int64_t>(row) * in.width + column));
-}
-
+// Reads the states of earlier rows of the same step too: they were kept by an earlier kernel.
 SOME_KERNEL(threads, 2) row_convolution_kernel(const RowConvolution in) {
   wait_previous();
   const int item = block_index() * threads + thread_index(), row = item / (in.width / 4),
@@ -356,6 +361,7 @@ SOME_KERNEL(threads, 2) row_routes_kernel(const RowRoutes in) {
             scores + warp * max_experts, chosen, in.gates + row * choices, lane);
   if (lane >= choices) return;
   const int expert = chosen[lane];
+  report_route(in.report, row, lane, expert, in.gates[row * choices + lane]);
   in.lists[static_cast<std::int64_t>(expert) * in.list_stride + count_atomic(in.counts + expert)] =
       row * choices + lane;
 }

@@ -3,6 +3,7 @@
 #include "inference/cuda/few_modulated.cuh"
 #include "inference/cuda/few_rows.cuh"
 #include "inference/cuda/many_rows.cuh"
+#include "inference/cuda/reports.cuh"
 #include "inference/cuda/sample.cuh"
 #include "inference/cuda/steps.h"
 #include "tensor/cuda_state.h"
@@ -110,6 +111,11 @@ void launch(CudaState& state, const RowAttention& step) {
                 attention_bytes, 1, step);
 }
 
+void launch(CudaState& state, const RowKeys& step) {
+  launch_kernel(state, row_keys_kernel, grid(over(static_cast<std::int64_t>(step.rows) * step.width / 4, threads)),
+                threads, 0, 1, step);
+}
+
 void launch(CudaState& state, const RowEmbedding& step) {
   const std::int64_t items = std::max<std::int64_t>(static_cast<std::int64_t>(step.rows) * step.width / 4, step.clears);
   launch_kernel(state, row_embedding_kernel, grid(over(items, threads)), threads, 0, 1, step);
@@ -121,14 +127,67 @@ void launch(CudaState& state, const RowNorm& step) {
 
 void launch(CudaState& state, const RowConvolution& step) {
   const std::int64_t items = static_cast<std::int64_t>(step.rows) * step.width;
-  launch_kernel(state, keep_states_kernel, grid(over(items / 8, threads)), threads, 0, 1, step);
-  if (step.taps > 0) launch_kernel(state, row_convolution_kernel, grid(over(items / 4, threads)), threads, 0, 1, step);
+  launch_kernel(state, row_convolution_kernel, grid(over(items / 4, threads)), threads, 0, 1, step);
 }
 
 void launch(CudaState& state, const SampleStep& step) {
   const int per_thread = static_cast<int>(over(step.vocab, sample_threads));
-  const auto kernel = per_thread <= 8 ? sample_kernel<8> : per_thread <= 16 ? sample_kernel<16> : sample_kernel<32>;
+  const auto kernel = per_thread <= 8    ? sample_kernel<8>
+                      : per_thread <= 16 ? sample_kernel<16>
+                      : per_thread <= 32 ? sample_kernel<32>
+                                         : sample_kernel<64>;
   launch_kernel(state, kernel, grid(step.wanted), sample_threads, static_cast<int>(sizeof(SampleShared)), 1, step);
+}
+
+void launch(CudaState& state, const RowPlaces& step) {
+  launch_kernel(state, row_places_kernel, grid(over(step.rows, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const RowReport& step) {
+  launch_kernel(state, row_report_kernel,
+                grid(over(static_cast<std::int64_t>(step.rows) * step.report.choices, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const StateReport& step) {
+  launch_kernel(state, state_report_kernel, grid(over(static_cast<std::int64_t>(step.wanted) * step.width, threads)),
+                threads, 0, 1, step);
+}
+
+bool multiply_rows(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu, Tensor& y) {
+  const std::int64_t columns = weights.dim(0), k = weights.dim(1);
+  if (x.dtype() != DType::bf16 || weights.dtype() != DType::bf16 || k % 8 != 0 || columns % 2 != 0 ||
+      (gelu && y.dtype() != DType::bf16))
+    return false;
+  Product product{};
+  product.a = static_cast<const bf16*>(x.raw());
+  product.weight = static_cast<const bf16*>(weights.raw());
+  product.bias = bias != nullptr ? bias->data<float>() : nullptr;
+  product.rows = static_cast<int>(x.dim(0));
+  product.columns = static_cast<int>(columns);
+  product.k = static_cast<int>(k);
+  product.sum_parts = 1;
+  product.result = y.dtype() == DType::f32 ? ProductResult::logits : gelu ? ProductResult::gelu : ProductResult::plain;
+  if (y.dtype() == DType::f32)
+    product.logits = y.data<float>();
+  else
+    product.y = static_cast<bf16*>(y.raw());
+  if (product.rows > 0) launch(*ctx.cuda, product);
+  return true;
+}
+
+bool attend_rows(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads,
+                 Tensor& cache, Tensor& out) {
+  const std::int64_t width = qkv.dim(1) / 3;
+  if (qkv.dtype() != DType::bf16 || width != static_cast<std::int64_t>(heads) * head_size) return false;
+  const int rows = static_cast<int>(qkv.dim(0));
+  if (rows == 0) return true;
+  const auto* const from = static_cast<const bf16*>(qkv.raw());
+  auto* const kept = static_cast<bf16*>(cache.raw());
+  const std::int32_t *const of_slots = slots.data<std::int32_t>(), *const at = positions.data<std::int32_t>();
+  launch(*ctx.cuda, RowKeys{from, kept, cache.dim(1), of_slots, at, rows, static_cast<int>(width)});
+  launch(*ctx.cuda,
+         RowAttention{from, 3 * width, kept, cache.dim(1), of_slots, at, rows, heads, static_cast<bf16*>(out.raw())});
+  return true;
 }
 
 void launch(CudaState& state, const TokenStep& step) {

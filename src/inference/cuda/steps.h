@@ -12,6 +12,7 @@
 
 #include <cstdint>
 
+#include "runtime/context.h"
 #include "tensor/device.h"
 
 namespace some::decoding {
@@ -27,6 +28,7 @@ constexpr int part = 64, hidden_part = 128;
 constexpr int head_size = 64;
 constexpr int position_block = 32;
 constexpr int largest_width = 512;  // of a model
+constexpr int few_rows = 32;        // rows up to which clusters share rows (few_rows.cuh)
 
 // ---- Few rows (few_rows.cuh): one row per slot.
 
@@ -84,6 +86,15 @@ struct Routes {
   int experts, choices;
 };
 
+// The experts and gates of rows, for the host: [ring, row, layer, choice], in its memory. Null: not reported.
+struct RouteReport {
+  std::int32_t* experts;
+  float* gates;
+  const std::int32_t* rings;  // per row: where its next result is
+  std::int64_t rows;          // of a ring
+  int layer, layers, choices;
+};
+
 // Experts that modulate the hidden layer (spec 3.9), in every kernel that needs a part of it.
 struct Modulations {
   const bf16* w1;      // [experts, hidden, width]
@@ -98,6 +109,7 @@ struct ModulatedStep {
   FeedForwardStep block;  // with states if there is a token shift or convolution, not both
   Routes routes;
   Modulations modulations;
+  RouteReport report;
 };
 
 struct HeadStep {
@@ -122,7 +134,7 @@ struct Product {
   const bf16* a;         // [rows, k]
   const bf16* weight;    // [columns, k]
   const float* bias;     // [columns] or null
-  int rows, columns, k;  // columns and k: multiples of 8
+  int rows, columns, k;  // columns: even; k: a multiple of 8
   int sum_parts;         // slabs of `part` columns per partial sum
   ProductResult result;
   bf16* y;               // [rows, columns]; qkv: [rows, k]
@@ -142,6 +154,7 @@ struct RowRoutes {
   float* gates;           // [rows, choices]
   std::int32_t* counts;   // [experts], 0 before
   std::int32_t* lists;    // [experts, list_stride]: row * choices + choice
+  RouteReport report;
 };
 
 // Activations of the experts, for the rows that chose them: y[row * choices + choice] = w1[expert] state.
@@ -163,12 +176,22 @@ struct RowModulation {
 };
 
 struct RowAttention {
-  const bf16* queries;  // [rows, width]
-  const bf16* cache;    // [slots, capacity, 2 width]
+  const bf16* queries;  // [rows, width], query_stride apart
+  std::int64_t query_stride;
+  const bf16* cache;  // [slots, capacity, 2 width]
   std::int64_t capacity;
   const std::int32_t *slots, *positions;
   int rows, heads;
   bf16* mixed;  // [rows, width]
+};
+
+// Copies the keys and values of rows to the cache.
+struct RowKeys {
+  const bf16* qkv;  // [rows, 3 width]
+  bf16* cache;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
+  int rows, width;
 };
 
 struct RowEmbedding {
@@ -187,9 +210,13 @@ struct RowNorm {
   const float *weight, *bias;
   int rows, width;
   bf16* x;  // [rows, width]
+  // Unless null: the norms are also kept, [slots * capacity, width].
+  bf16* states;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
 };
 
-// Keeps the states of rows, and adds the convolution of the states before them.
+// Adds the convolution of the states before a row, which are kept.
 struct RowConvolution {
   const bf16* x;  // [rows, width]
   bf16* states;   // [slots * capacity, width]
@@ -197,7 +224,7 @@ struct RowConvolution {
   int taps, rows, width;
   std::int64_t capacity;
   const std::int32_t *slots, *positions;
-  bf16* y;  // [rows, width]; not written if taps = 0
+  bf16* y;  // [rows, width]
 };
 
 // ---- Sampling (sample.cuh).
@@ -244,6 +271,35 @@ struct SampleStep {
 };
 constexpr int largest_vocab = 32768;
 
+// Computes what Model::DecodeRows needs from the numbers of a step. Rows that are none take position 0 of the slot
+// `spare`.
+struct RowPlaces {
+  const std::int32_t *slots, *positions;  // [rows]
+  int rows, past;
+  std::int32_t spare;
+  std::int64_t capacity;
+  std::int32_t *own_slots, *own_positions, *places;  // [rows]
+  std::int32_t* before;                              // [rows, past + 1]
+};
+
+// Reports the experts of a layer.
+struct RowReport {
+  const std::int32_t* indices;  // [rows, choices]
+  const float* gates;
+  int rows;
+  RouteReport report;
+};
+
+// Writes the states of wanted rows for the host.
+struct StateReport {
+  const bf16* states;
+  const std::int32_t* row_of;  // [wanted]: the row of the states; null: the same
+  const std::int32_t* rings;   // per wanted row
+  int wanted, width;
+  std::int64_t rows;  // of a ring
+  float* result;      // [ring, row, width]
+};
+
 // Sets the tokens below 0 to the last that were drawn for their slots.
 struct TokenStep {
   std::int32_t* tokens;
@@ -260,11 +316,19 @@ void launch(CudaState& state, const RowRoutes& step);
 void launch(CudaState& state, const ExpertProduct& step);
 void launch(CudaState& state, const RowModulation& step);
 void launch(CudaState& state, const RowAttention& step);
+void launch(CudaState& state, const RowKeys& step);
 void launch(CudaState& state, const RowEmbedding& step);
 void launch(CudaState& state, const RowNorm& step);
 void launch(CudaState& state, const RowConvolution& step);
 void launch(CudaState& state, const SampleStep& step);
 void launch(CudaState& state, const TokenStep& step);
+void launch(CudaState& state, const RowPlaces& step);
+void launch(CudaState& state, const RowReport& step);
+void launch(CudaState& state, const StateReport& step);
+// RowProducts::on_gpu and attention_on_gpu.
+bool multiply_rows(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu, Tensor& y);
+bool attend_rows(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads,
+                 Tensor& cache, Tensor& out);
 // Bytes of shared memory of the attention of few rows; at most max_shared of the device.
 int attention_shared_bytes(std::int64_t capacity);
 

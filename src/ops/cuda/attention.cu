@@ -6,6 +6,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matmul.h"
 #include "ops/attention.h"
+#include "runtime/row_products.h"
 
 namespace some::cuda {
 namespace {
@@ -212,6 +213,9 @@ void attention_cached(Context& ctx, const Tensor& qkv, const Tensor& slots, cons
                       Tensor& cache, Tensor& out) {
   const std::int64_t rows = qkv.dim(0), capacity = cache.dim(1);
   if (rows == 0) return;
+  if (const RowProducts* const by_row = row_products(ctx); by_row != nullptr && by_row->attention_on_gpu != nullptr) {
+    if (by_row->attention_on_gpu(ctx, qkv, slots, positions, heads, cache, out)) return;
+  }
   const int width = static_cast<int>(qkv.dim(1) / 3), head_size = width / heads;
   if (head_size > plain_head_limit) {
     bad_input(Code::size_unsupported, "attention on the GPU takes heads of at most {} columns, not {}: use more heads",

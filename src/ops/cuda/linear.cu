@@ -7,6 +7,7 @@
 #include "ops/cuda/input_gradients.h"
 #include "ops/linear.h"
 #include "ops/linear_pair.h"
+#include "runtime/row_products.h"
 
 namespace some::cuda {
 namespace {
@@ -26,9 +27,17 @@ __global__ void __launch_bounds__(threads) gelu_kernel(const T* pre, T* y, std::
   store_elements<WIDTH>(y + i * WIDTH, values);
 }
 
+// Multiplies row by row if text is being generated. Returns false otherwise.
+bool multiply_rows(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, bool gelu, Tensor& y) {
+  const RowProducts* const rows = row_products(ctx);
+  return rows != nullptr && rows->on_gpu != nullptr &&
+         rows->on_gpu(ctx, x, weight.compute, bias ? &bias.value : nullptr, gelu, y);
+}
+
 }  // namespace
 
 void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& y) {
+  if (multiply_rows(ctx, x, weight, bias, false, y)) return;
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
   // The epilogue requires the bias in the precision of the result.
   const void* bias_data = !bias ? nullptr : y.dtype() == bias.compute.dtype() ? bias.compute.raw() : bias.value.raw();
@@ -38,6 +47,7 @@ void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Pa
 
 void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre,
                          Tensor& y) {
+  if (multiply_rows(ctx, x, weight, bias, true, y)) return;  // nothing reads `pre` without a backward pass
   cuda::linear_forward(ctx, x, weight, bias, pre);
   const std::int64_t count = pre.elements();
   if (count == 0) return;

@@ -9,6 +9,7 @@
 #include "kernels/hopper/pipeline.cuh"
 #include "kernels/hopper/tile_load.cuh"
 #include "ops/linear_pair.h"
+#include "runtime/row_products.h"
 
 namespace some::cuda {
 namespace {
@@ -142,7 +143,7 @@ bool fits(const Context& ctx, const Tensor& x, const Param& first, const Param& 
 void linear_two_forward(Context& ctx, const Tensor& x, const Param& first, const Param& bias, Tensor& pre, Tensor& y,
                         const Param& second, Tensor& other) {
   if (x.dim(0) == 0) return;
-  if (!fits(ctx, x, first, bias, pre, y, second, other)) {
+  if (row_products(ctx) != nullptr || !fits(ctx, x, first, bias, pre, y, second, other)) {
     cuda::linear_gelu_forward(ctx, x, first, bias, pre, y);
     return cuda::linear_forward(ctx, x, second, Param(), other);
   }

@@ -8,6 +8,7 @@
 #include "ops/elementwise.h"
 #include "ops/hash_choice.h"
 #include "ops/route.h"
+#include "runtime/row_products.h"
 
 namespace some::cuda {
 namespace {
@@ -197,6 +198,38 @@ __global__ void __launch_bounds__(threads)
   row_softmax(scores + row * k, gates + row * k, k, 1.0f / temperature[0]);
 }
 
+// Computes all_scores [rows, experts] = query keys^T, one warp per expert and four rows. A score does not depend on the
+// number of rows, as that of a GEMM may.
+constexpr int scored_together = 4;
+template <int WIDTH>  // columns per load; d is a multiple of it
+__global__ void __launch_bounds__(threads)
+    row_scores_kernel(const float* query, const float* keys, std::int64_t rows, int experts, int d, float* all_scores) {
+  wait_previous_kernel();
+  const int expert = static_cast<int>(blockIdx.x) * warps + static_cast<int>(threadIdx.x) / warp_size;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * scored_together;
+  if (expert >= experts) return;
+  const float* const key = keys + static_cast<std::int64_t>(expert) * d;
+  float sums[scored_together] = {};
+#pragma unroll 4
+  for (int column = static_cast<int>(threadIdx.x) % warp_size * WIDTH; column < d; column += warp_size * WIDTH) {
+    float of_key[WIDTH];
+    load_elements<WIDTH>(key + column, of_key);
+#pragma unroll
+    for (int i = 0; i < scored_together; ++i) {
+      if (first + i >= rows) break;
+      float own[WIDTH];
+      load_elements<WIDTH>(query + (first + i) * d + column, own);
+#pragma unroll
+      for (int c = 0; c < WIDTH; ++c) sums[i] = fmaf(own[c], of_key[c], sums[i]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < scored_together; ++i) {
+    const float sum = warp_sum(sums[i]);
+    if (threadIdx.x % warp_size == 0 && first + i < rows) all_scores[(first + i) * experts + expert] = sum;
+  }
+}
+
 template <typename Row>
 __global__ void __launch_bounds__(threads)
     score_given_kernel(const float* query, const float* keys, const float* temperature, std::int64_t rows, int d, int k,
@@ -352,8 +385,13 @@ void route_forward(Context& ctx, const Tensor& query, const Tensor& keys, const 
     return;
   }
   const Tensor all = ctx.scratch({rows, experts}, DType::f32);
-  matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(), DType::f32,
-         false);
+  if (row_products(ctx) != nullptr)
+    launch_dependent(ctx, d % 4 == 0 ? row_scores_kernel<4> : row_scores_kernel<1>,
+                     dim3(grid_for(experts, warps), grid_for(rows, scored_together)), threads, 0, floats(query),
+                     floats(keys), rows, count, d, floats(all));
+  else
+    matmul(ctx, rows, experts, d, {query.raw(), DType::f32, false}, {keys.raw(), DType::f32, true}, all.raw(),
+           DType::f32, false);
   const auto launch = [&](auto kernel) {
     kernel<<<blocks, threads, 0, ctx.cuda->stream>>>(floats(all), bias != nullptr ? floats(*bias) : nullptr,
                                                      floats(temperature), rows, count, k, indices, scores, gates);

@@ -15,6 +15,7 @@
 #include "kernels/cuda/toolkit.cuh"
 #include "ops/cuda/route_scores.h"
 #include "ops/cuda/route_top_k.cuh"
+#include "runtime/row_products.h"
 
 namespace some::cuda {
 namespace {
@@ -481,7 +482,8 @@ void choose(Context& ctx, const Tensor& query, const FusedQuery& made, const Fus
 
 bool supports_tensor_core_routing(const Context& ctx, const Tensor& query, const Tensor& keys, int k) {
   const std::int64_t d = keys.dim(1), experts = keys.dim(0);
-  return ctx.compute == DType::bf16 && query.dim(0) >= fewest_rows && d % 4 == 0 && d <= max_columns &&
+  // While text is generated, a row's bits must not depend on the number of rows.
+  return ctx.compute == DType::bf16 && row_products(ctx) == nullptr && query.dim(0) >= fewest_rows && d % 4 == 0 && d <= max_columns &&
          experts <= max_experts && k <= warp_size && all_aligned16(query.raw(), keys.raw()) &&
          shared_size(static_cast<int>(d), static_cast<int>(experts), 2) <= static_cast<std::size_t>(max_shared(ctx));
 }
