@@ -83,7 +83,7 @@ TEST(Forecast, MemoryIsWithinATenthOfWhatARunUses) {
 
 // A line is one document. Each byte of a longer line may take three more, next to what training a tokenizer takes for
 // any text. (The words repeat, as in a language: a tokenizer needs about 200 bytes for each different one.)
-TEST(Forecast, ALongLineTakesAtMostThreeTimesItsSize) {
+TEST(Forecast, EachByteOfALongerLineTakesAtMostThree) {
   const TemporaryFolder folder;
   constexpr std::size_t shorter = 10'000'000, longer = 40'000'000;
   std::string line;
