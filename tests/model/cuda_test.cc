@@ -107,6 +107,8 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
         all += size * size;
         difference += apart * apart;
       }
+      RecordProperty(padded ? "gradient_distance_padded" : "gradient_distance_packed",
+                     fmt::format("{:.4f}", std::sqrt(difference / all)));
       EXPECT_LE(std::sqrt(difference / all), gradient_tolerance);
       for (std::size_t i = 0; i < expected.gradients.size(); ++i) {
         const auto& [name, gradient] = expected.gradients[i];
