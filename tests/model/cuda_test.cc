@@ -93,6 +93,9 @@ class ModelOnGpu : public testing::TestWithParam<Variant> {
     if (!some::cuda::available()) GTEST_SKIP() << "needs a GPU: " << some::cuda::unavailable_reason_text();
     ModelConfig config = medium_config();
     GetParam().change(config);
+    // Kept elements are scaled by 1 / (1 - dropout), and their rounding errors with them: the distance of "published"
+    // in bf16 is 0.066, with dropout 0.2 it is 0.093 to 0.103 (one H200). A wrong mask gives about 1.
+    gradient_tolerance /= 1 - config.dropout;
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(padded ? "padded" : "packed");
       const Outcome expected = train("cpu", "fp32", config, padded), actual = train("cuda", precision, config, padded);
