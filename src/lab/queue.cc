@@ -221,29 +221,31 @@ class Doing {
       entry_.outcome = Outcome::stopped;
       entry_.result.stopped_by = stopped.signal;
     } catch (const CollectiveError& failure) {
-      fail(failure.what());
+      fail(failure);
     } catch (const RunLocked& error) {
-      fail(error.what());
+      fail(error);
       taken_ = true;  // the folder is in use by another process, which is not a failure of the run
       if (!team_.alone()) throw;
     } catch (const std::bad_alloc&) {
       const Error error = make_error(Fault::failure, Code::out_of_memory,
                                      "out of memory; 'some info RECIPE' shows the memory that a run requires");
-      fail(error.what());
+      fail(error);
       give_up_alone(error);
     } catch (const Error& error) {
-      fail(error.what());
+      fail(error);
       give_up_alone(error);
     } catch (const std::exception& error) {
-      fail(error.what());
-      give_up_alone(Error(Fault::failure, Code::internal, error.what()));
+      const Error unexpected(Fault::failure, Code::internal, error.what());
+      fail(unexpected);
+      give_up_alone(unexpected);
     }
     return false;
   }
 
-  void fail(const std::string& message) {
+  void fail(const Error& error) {
     entry_.outcome = Outcome::failed;
-    entry_.message = message;
+    entry_.message = error.what();
+    entry_.code = error.code();
   }
 
   void give_up_alone(const Error& error) {
@@ -416,7 +418,7 @@ std::vector<QueueEntry> run_queue(const std::vector<PlannedRun>& plan, const Que
   bool stopped = false;
   for (std::size_t place = 0; place < plan.size(); ++place) {
     if (teams.of(place) != teams.own()) {
-      entries.push_back({plan[place].name, plan[place].folder, Outcome::not_begun, "", {}, 0});
+      entries.push_back({plan[place].name, plan[place].folder, Outcome::not_begun, "", {}, {}, 0});
       continue;
     }
     stopped = stopped || team.all_reduce_max(hooks.train.stop_signal ? hooks.train.stop_signal() : 0) != 0;

@@ -43,8 +43,9 @@ std::string name_of(Outcome outcome);
 struct QueueEntry {
   std::string name, folder;
   Outcome outcome = Outcome::not_begun;
-  std::string message;  // reason of a failure
-  TrainResult result;   // for runs that were trained, resumed or stopped
+  std::string message;       // reason of a failure
+  std::optional<Code> code;  // of the failure
+  TrainResult result;        // for runs that were trained, resumed or stopped
   double seconds = 0;
 };
 

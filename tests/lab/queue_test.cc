@@ -153,10 +153,9 @@ TEST_F(Queue, ASignalWhileTextIsReadStopsBeforeTheRunBegins) {
 TEST_F(Queue, GoesOnWhenOneFails) {
   const auto entries = run_queue(plan({"away", "wild", "one"}), {});
   EXPECT_EQ(outcomes(entries), (Lines{"away: failed", "wild: failed", "one: done"}));
-  EXPECT_NE(entries[0].message.find("data.train = \"nowhere/train.txt\": text not found"), std::string::npos)
-      << entries[0].message;
-  EXPECT_NE(entries[0].message.find("--builtin"), std::string::npos);
-  EXPECT_NE(entries[1].message.find("the loss became"), std::string::npos) << entries[1].message;
+  EXPECT_EQ(entries[0].code, Code::data_missing) << entries[0].message;
+  EXPECT_NE(entries[0].message.find("nowhere/train.txt"), std::string::npos) << entries[0].message;
+  EXPECT_EQ(entries[1].code, Code::loss_not_finite) << entries[1].message;
   const auto wild = find_run(folder_of("wild"));
   ASSERT_TRUE(wild);
   EXPECT_EQ(wild->state_text(), "failed");
@@ -171,7 +170,7 @@ TEST_F(Queue, ARunIsTrainedByOneProcessAtATime) {
     if (progress.step != 3) return;
     const auto entries = run_queue(plan({"one"}), {});
     second = outcomes(entries);
-    EXPECT_NE(entries[0].message.find("another process is training"), std::string::npos) << entries[0].message;
+    EXPECT_EQ(entries[0].code, Code::run_locked) << entries[0].message;
   };
   fs::create_directories(folder_of("one"));
   std::ofstream(folder_of("one") + "/best.tmp-1-2") << "3";
@@ -230,7 +229,7 @@ TEST_F(Queue, RanksShareRunsInTeams) {
     EXPECT_EQ(begun, each == 1   ? (Lines{"one by 0", "three by 3", "two by 2", "wild by 1"})
                      : each == 2 ? (Lines{"one by 0", "three by 2", "two by 0", "wild by 2"})
                                  : (Lines{"one by 0", "three by 0", "two by 0", "wild by 0"}));
-    EXPECT_NE(find_run(folder_of("wild"))->failure.find("the loss became"), std::string::npos);
+    EXPECT_NE(find_run(folder_of("wild"))->failure, "");
     if (each == 4) continue;
     for (const std::string name : {"one", "two", "three"})
       EXPECT_EQ(read_file(folder_of(name) + "/metrics.jsonl"), read_file(alone + "/" + name + "/metrics.jsonl"));
