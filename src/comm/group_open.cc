@@ -15,6 +15,7 @@
 
 #include "comm/backends.h"
 #include "comm/group_state.h"
+#include "comm/launcher.h"
 #include "comm/watchdog.h"
 #include "core/error.h"
 #include "core/heartbeat.h"
@@ -154,7 +155,8 @@ void run_watchdog(const Group& group, double patience, const std::function<void(
 }
 
 // Watchdog for MPI startup. There are no heartbeats while MPI connects the ranks, so a rank that was stopped would be
-// waited for forever. Lower ranks time out first; when one is gone, mpirun or srun ends the others.
+// waited for forever. Lower ranks time out first; when one is gone, mpirun or srun ends the others. Each rank also ends
+// the launcher of its own machine, which would wait for the daemon of an unreachable one.
 class StartupWatchdog {
  public:
   StartupWatchdog(int rank, int size, double patience, std::function<void(const std::string&)> on_failure)
@@ -167,6 +169,7 @@ class StartupWatchdog {
                 "rank {} of {} has waited {:.0f} seconds for MPI to connect the ranks; check that all ranks run and "
                 "their machines are reachable (timeout: SOME_RANK_PATIENCE, now {:.0f} seconds)",
                 rank, size, seconds, patience));
+          end_launcher_later();
           std::_Exit(1);
         }) {}
   ~StartupWatchdog() {
