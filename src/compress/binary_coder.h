@@ -18,6 +18,9 @@ inline std::uint64_t split_interval(std::uint64_t low, std::uint64_t high, std::
   return low + (range >> 16) * probability + (((range & 0xffff) * probability) >> 16);
 }
 
+// True for an interval between two decisions: its ends differ in their first byte.
+inline bool interval_valid(std::uint64_t low, std::uint64_t high) { return low >> 56 < high >> 56; }
+
 class BinaryEncoder {
  public:
   void encode(bool one, std::uint32_t probability) {
@@ -49,6 +52,7 @@ class BinaryEncoder {
   std::string& bytes() { return bytes_; }
 
   std::vector<StateField> state() { return {{"low", &low_, sizeof(low_)}, {"high", &high_, sizeof(high_)}}; }
+  bool state_valid() const { return interval_valid(low_, high_); }
 
  private:
   std::uint64_t low_ = 0, high_ = ~std::uint64_t{0};
@@ -81,6 +85,7 @@ class BinaryDecoder {
             {"value", &value_, sizeof(value_)},
             {"at", &at_, sizeof(at_)}};
   }
+  bool state_valid() const { return interval_valid(low_, high_) && low_ <= value_ && value_ <= high_ && at_ >= 8; }
 
  private:
   std::uint64_t next() {

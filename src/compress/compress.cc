@@ -80,12 +80,12 @@ class Work {
   const TokenTree& tree() const { return tree_; }
   TextMixer& mixer() { return *mixer_; }
 
-  // next(part, number): called before each token of a part. Returns false if it was interrupted.
-  template <typename Next>
-  bool run(DecisionCoder& coder, std::uint64_t key, std::vector<StateField> coder_state, std::string* output,
-           Next&& next) {
+  // next(part, number): called before each token of a part. matches(part, read, coded): whether a restored part, of
+  // which `read` tokens were read and `coded` coded, fits the input. Returns false if it was interrupted.
+  template <typename Coder, typename Next, typename Matches>
+  bool run(Coder& coder, std::uint64_t key, std::string* output, Next&& next, Matches&& matches) {
     std::string memory;
-    SavedState state{std::move(coder_state), {output, &memory}};
+    SavedState state{coder.coder.state(), {output, &memory}};
     for (StateField& field : mixer_->state()) state.fields.push_back(std::move(field));
     if (predictor_ && !options_.state.empty())
       for (StateField& field : predictor_->state()) state.fields.push_back(std::move(field));
@@ -93,6 +93,16 @@ class Work {
     state.fields.push_back({"tokens", &report_.tokens, sizeof(report_.tokens)});
     state.fields.push_back({"model_bytes", &report_.model_bytes, sizeof(report_.model_bytes)});
     if (!options_.state.empty() && restore_state(options_.state, key, state)) {
+      // The file's hash is no secret: every position and size is checked before anything is read or written there.
+      bool valid = coder.coder.state_valid() && mixer_->state_valid(header_.parts) &&
+                   (!predictor_ || predictor_->state_valid()) && report_.tokens >= 0 &&
+                   report_.tokens <= static_cast<std::int64_t>(header_.length) && report_.model_bytes >= 0 &&
+                   report_.model_bytes <= 64.0 * static_cast<double>(header_.length);
+      for (std::size_t part = 0; valid && part < read_.size(); ++part) {
+        const std::string_view coded(mixer_->text().data() + header_.parts[part], mixer_->coded_bytes(part));
+        valid = read_[part] <= coded.size() && matches(part, read_[part], coded);
+      }
+      if (!valid) state_damaged(options_.state);
       if (predictor_) predictor_->restore_memory(memory, options_.state);
       report_.resumed_at = mixer_->coded_bytes();
     }
@@ -212,13 +222,17 @@ std::string compress_text(OpenedRun* run, std::string_view text, const CompressO
   if (text.empty()) {
     header.mode = CompressionMode::stored;
   } else {
-    const bool finished = work.run(encoder, key_of(header, "compress"), encoder.coder.state(), &encoder.coder.bytes(),
-                                   [&](std::size_t part, std::uint64_t number) {
-                                     if (run == nullptr)
-                                       encoder.place = static_cast<unsigned char>(text[header.parts[part] + number]);
-                                     else
-                                       encoder.place = work.tree().place(tokens[part][number]);
-                                   });
+    const auto next = [&](std::size_t part, std::uint64_t number) {
+      encoder.place = run == nullptr ? static_cast<unsigned char>(text[header.parts[part] + number])
+                                     : work.tree().place(tokens[part][number]);
+    };
+    const auto matches = [&](std::size_t part, std::uint64_t read, std::string_view coded) {
+      if (text.substr(header.parts[part], coded.size()) != coded) return false;
+      if (run == nullptr) return read == coded.size();
+      const std::span<const TokenId> all = tokens[part];
+      return read <= all.size() && run->tokenizer.decode(all.first(read)).size() == coded.size();
+    };
+    const bool finished = work.run(encoder, key_of(header, "compress"), &encoder.coder.bytes(), next, matches);
     if (!finished) {
       report.stopped = true;
       report.seconds = seconds_since(start);
@@ -263,8 +277,9 @@ std::string decompress_text(OpenedRun* run, std::string_view file, const std::st
   Work work(run, header, options, report);
   Decoder decoder(parsed.payload);
   std::string no_output;
-  if (!work.run(decoder, key_of(header, "decompress"), decoder.coder.state(), &no_output,
-                [](std::size_t, std::uint64_t) {})) {
+  if (!work.run(
+          decoder, key_of(header, "decompress"), &no_output, [](std::size_t, std::uint64_t) {},
+          [](std::size_t, std::uint64_t, std::string_view) { return true; })) {
     report.stopped = true;
     report.seconds = seconds_since(start);
     return "";

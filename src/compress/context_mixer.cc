@@ -10,7 +10,12 @@ namespace some {
 namespace {
 
 constexpr int histories_each = 1024;
-constexpr int correction_bits = 16, correction_classes = 33, correction_rate = 40;
+#ifdef SOME_SMALL_TABLES  // for fuzzing: thousands of mixers per second
+constexpr int correction_bits = 4;
+#else
+constexpr int correction_bits = 16;
+#endif
+constexpr int correction_classes = 33, correction_rate = 40;
 constexpr std::int32_t correction_step = 2 * max_log_odds / (correction_classes - 1);
 
 // Mixes the bits of a hash.
@@ -211,6 +216,14 @@ std::vector<StateField> ContextMixer::state() {
           field("final_weights", final_weights_),
           field("corrections", corrections_),
           {"decisions", &decisions_, sizeof(decisions_)}};
+}
+
+bool ContextMixer::state_valid() const {
+  constexpr std::int32_t largest_weight = 1 << 30;
+  const auto bounded = [](std::int32_t weight) { return weight > -largest_weight && weight < largest_weight; };
+  return decisions_ >= 0 && decisions_ < std::int64_t{1} << 50 &&
+         std::all_of(weights_.begin(), weights_.end(), bounded) &&
+         std::all_of(final_weights_.begin(), final_weights_.end(), bounded);
 }
 
 }  // namespace some

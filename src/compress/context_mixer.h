@@ -52,6 +52,8 @@ class ContextMixer {
   void update(bool one);
 
   std::vector<StateField> state();
+  // True if a restored state has no value that this class cannot have written and could not compute with.
+  bool state_valid() const;
 
  private:
   ContextSlot& find(int context, std::uint64_t hash);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "compress/logistic.h"
+#include "compress/saved_state.h"
 #include "core/error.h"
 #include "core/files/files.h"
 #include "core/instruction_set.h"
@@ -146,6 +147,13 @@ std::vector<StateField> ModelPredictor::state() {
   return fields;
 }
 
+bool ModelPredictor::state_valid() const {
+  const auto is_token = [this](std::int32_t token) { return token >= 0 && token < vocabulary_; };
+  return std::all_of(windows_.begin(), windows_.end(), is_token) &&
+         std::all_of(lengths_.begin(), lengths_.end(),
+                     [this](std::int64_t length) { return length >= 1 && length <= capacity_; });
+}
+
 namespace {
 
 // Stores lists of plain numbers one after another.
@@ -159,7 +167,7 @@ template <typename Number>
 void take(std::string_view& bytes, std::vector<Number>& list, const std::string& where) {
   std::uint64_t size = 0;
   const auto check = [&](bool fits) {
-    if (!fits) bad_input(Code::compressed_invalid, "{}: the state is damaged; remove the file to start over", where);
+    if (!fits) state_damaged(where);
   };
   check(bytes.size() >= sizeof(size));
   std::memcpy(&size, bytes.data(), sizeof(size));
@@ -189,7 +197,13 @@ std::string ModelPredictor::memory() const {
 
 void ModelPredictor::restore_memory(const std::string& bytes, const std::string& where) {
   std::string_view left = bytes;
-  for (Position& position : positions_) take(left, position.before, where);
+  for (Position& position : positions_) {
+    take(left, position.before, where);
+    if (std::ssize(position.before) > contexts_.settings().longest ||
+        std::any_of(position.before.begin(), position.before.end(),
+                    [this](std::int32_t token) { return token < 0 || token >= vocabulary_; }))
+      state_damaged(where);
+  }
   ContextStore::State contexts;
   std::vector<double> unit, mixture;
   std::vector<std::int64_t> evicted;
@@ -201,8 +215,7 @@ void ModelPredictor::restore_memory(const std::string& bytes, const std::string&
   take(left, unit, where);
   take(left, evicted, where);
   take(left, mixture, where);
-  unit.resize(1);
-  evicted.resize(1);
+  if (unit.size() != 1 || evicted.size() != 1 || !left.empty()) state_damaged(where);
   contexts.unit = unit[0];
   contexts.evicted = evicted[0];
   contexts_ = ContextStore::restore(contexts_.settings(), static_cast<int>(vocabulary_), contexts, where);

@@ -31,6 +31,8 @@ class ModelPredictor {
   std::span<const double> logits() const { return logits_; }
   // State that changes while a text is read; CPU only. Fields have fixed sizes, except for the memory.
   std::vector<StateField> state();
+  // True if every restored token and length is in its range.
+  bool state_valid() const;
   std::string memory() const;
   void restore_memory(const std::string& bytes, const std::string& where);
 

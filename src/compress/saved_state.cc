@@ -38,12 +38,14 @@ void save_state(const std::string& path, std::uint64_t key, const SavedState& st
   });
 }
 
+void state_damaged(const std::string& path) {
+  bad_input(Code::compressed_invalid, "{}: the state is damaged or incomplete; remove the file to start over", path);
+}
+
 bool restore_state(const std::string& path, std::uint64_t key, const SavedState& state) {
   if (!exists_path(path)) return false;
   const MappedFile file = map_file(path);
-  const auto damaged = [&] {
-    bad_input(Code::compressed_invalid, "{}: the state is damaged or incomplete; remove the file to start over", path);
-  };
+  const auto damaged = [&] { state_damaged(path); };
   std::size_t at = 0;
   std::uint64_t hash = 0;
   const auto read = [&](void* to, std::size_t bytes) {

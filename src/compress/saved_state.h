@@ -20,6 +20,8 @@ struct SavedState {
 void save_state(const std::string& path, std::uint64_t key, const SavedState& state);
 // Restores the state; returns false if the file does not exist. Throws bad_input if it belongs to another input
 // (compressed_mismatch) or is damaged (compressed_invalid).
+// A caller that finds an impossible value in a restored state calls state_damaged().
 bool restore_state(const std::string& path, std::uint64_t key, const SavedState& state);
+[[noreturn]] void state_damaged(const std::string& path);
 
 }  // namespace some

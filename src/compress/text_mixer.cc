@@ -17,7 +17,12 @@ constexpr int token_contexts = 3;                 // the last one to three token
 constexpr int kinds = 3;                          // bits of a token's first byte, of later bytes, end of the token
 constexpr int end_kind = 2;
 constexpr int inputs_of_match = 2, inputs_of_distribution = 2;
-constexpr int shortest_match = 5, match_hash_bytes = 6, match_table_bits = 20;
+constexpr int shortest_match = 5, match_hash_bytes = 6;
+#ifdef SOME_SMALL_TABLES  // for fuzzing: thousands of mixers per second
+constexpr int match_table_bits = 8, smallest_table_bits = 5;
+#else
+constexpr int match_table_bits = 20, smallest_table_bits = 12;
+#endif
 constexpr int match_classes = 32, calibration_classes = 33, calibration_limit = 250;
 constexpr std::int32_t calibration_step = 2 * max_log_odds / (calibration_classes - 1);
 
@@ -47,7 +52,7 @@ MixerSettings mixer_settings(bool byte_tree, std::uint64_t length, int distribut
   MixerSettings settings;
   settings.contexts = byte_contexts + (byte_tree ? 0 : token_contexts);
   // A byte takes about eight decisions, many of them in contexts seen before.
-  settings.table_bits = 12;
+  settings.table_bits = smallest_table_bits;
   while (settings.table_bits < 22 && (std::uint64_t{1} << settings.table_bits) < 4 * length) ++settings.table_bits;
   settings.kinds = kinds;
   settings.extra = inputs_of_match + inputs_of_distribution * distributions;
@@ -265,6 +270,21 @@ std::vector<StateField> TextMixer::state() {
   fields.push_back(field("match_history", match_history_));
   fields.push_back(field("calibrations", calibrations_));
   return fields;
+}
+
+bool TextMixer::state_valid(const std::vector<std::uint64_t>& parts) const {
+  const std::uint64_t length = text_.size();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (part.begin != parts[i] || part.end != parts[i + 1] || part.at < part.begin || part.at > part.end) return false;
+    if (part.match > length || part.match_end > length || part.match_part >= parts_.size()) return false;
+    if (part.match == 0 && part.match_end > 0) return false;  // a match continues after at least one byte
+    for (const std::int32_t token : part.tokens) {
+      if (token < -1 || token >= tree_.size()) return false;
+    }
+  }
+  return mixer_.state_valid() && std::all_of(match_table_.begin(), match_table_.end(),
+                                             [length](std::uint32_t position) { return position <= length; });
 }
 
 }  // namespace some

@@ -39,6 +39,11 @@ class TextMixer {
   std::string& text() { return text_; }
 
   std::vector<StateField> state();
+  // Returns whether a restored state is one that this text and these parts can have: every position is in its range.
+  // parts: the borders given to the constructor.
+  bool state_valid(const std::vector<std::uint64_t>& parts) const;
+  // Number of bytes coded in a part.
+  std::uint64_t coded_bytes(std::size_t part) const { return parts_[part].at - parts_[part].begin; }
 
  private:
   static constexpr int max_contexts = 16;

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "analysis/tiny_run.h"
+#include "compress/state_file.h"
 #include "core/files/files.h"
 #include "core/files/folders.h"
 #include "expect_error.h"
@@ -180,6 +182,71 @@ TEST_F(Compress, StatesOfOtherWorkAndDamagedStatesAreRefused) {
   }
   write_file_atomic(state, good);
   EXPECT_EQ(packed_text(nullptr, text, {.state = state}), whole);
+  remove_tree(state);
+}
+
+// A hash protects from damage, not from somebody who writes states: values that would lead outside of an array or of
+// the text are refused although the hash is right.
+TEST_F(Compress, StatesWithImpossibleValuesAndTheRightHashAreRefused) {
+  OpenedRun run = open();
+  const std::string text = some_text(100), state = *folder_ / "state";
+  enum Field : std::size_t { low, high, slots, histories, weights, final_weights, corrections, decisions, coded, ends };
+  constexpr std::size_t parts = ends + 1, match_table = parts + 1, windows = match_table + 3, lengths = windows + 1;
+  constexpr std::size_t part_at = 2, part_match = 7, part_end = 1;  // in numbers of 8 bytes
+  for (OpenedRun* const used : {&run, static_cast<OpenedRun*>(nullptr)}) {
+    const std::string whole = packed_text(used, text);
+    for (const bool decoding : {false, true}) {
+      const auto work = [&](const CompressOptions& options) {
+        CompressReport report;
+        return decoding ? decompress_text(used, whole, "a file", options, report)
+                        : compress_text(used, text, options, report);
+      };
+      remove_tree(state);
+      int asked = 0;
+      work({.state = state, .state_seconds = 1e9, .stop = [&] { return ++asked > (used != nullptr ? 100 : 2); }});
+      const std::string good = read_file(state);
+      EXPECT_EQ(StateFile(good).sealed(), good);
+      const std::size_t shift = decoding ? 2 : 0;  // a decoder has two more fields than an encoder
+      const std::size_t fixed = StateFile(good).fields().size() - StateFile::strings;
+      const std::size_t read = fixed - 3, tokens = fixed - 2, model_bytes = fixed - 1;
+      const auto refused = [&](const char* what, const auto& change) {
+        StateFile file(good);
+        change(file);
+        ASSERT_NE(file.bytes(), good) << what;
+        write_file_atomic(state, file.sealed());
+        EXPECT_ERROR(work({.state = state}), Code::compressed_invalid, state) << what;
+      };
+      const auto set = [&](const char* what, std::size_t field, std::size_t index, auto value) {
+        refused(what, [&](StateFile& file) { file.set(field, index, value); });
+      };
+      set("low", low, 0, ~std::uint64_t{0});
+      set("high", high, 0, std::uint64_t{0});
+      if (decoding) set("value", 2, 0, std::uint64_t{0});
+      set("weight", weights + shift, 3, std::int32_t{0x7fffffff});
+      set("final weight", final_weights + shift, 0, std::int32_t{-0x7fffffff});
+      set("decisions", decisions + shift, 0, std::int64_t{-16384});
+      if (!decoding) set("text", coded, 0, 'x');
+      set("begin", parts + shift, 0, std::uint64_t{1});
+      set("end", parts + shift, part_end, std::uint64_t{text.size() + 1});
+      set("at", parts + shift, part_at, std::uint64_t{text.size() + 1});
+      set("at", parts + shift, part_at, std::uint64_t{0});
+      set("match", parts + shift, part_match, ~std::uint64_t{0});
+      set("end of match", parts + shift, part_match + 1, std::uint64_t{text.size() + 1});
+      set("match table", match_table + shift, 77, std::uint32_t(text.size() + 1));
+      set("read", read, 0, std::uint64_t{text.size() + 1});
+      if (!decoding) set("read", read, 0, std::uint64_t{1});
+      set("tokens", tokens, 0, std::int64_t{-1});
+      set("bytes of the model", model_bytes, 0, std::nan(""));
+      if (used != nullptr) {
+        set("window", windows + shift, 0, std::int32_t{1 << 30});
+        set("window", windows + shift, 0, std::int32_t{-1});
+        set("length", lengths + shift, 0, std::int64_t{17});
+        set("length", lengths + shift, 0, std::int64_t{0});
+        set("memory", fixed + 1, 0, std::uint64_t{1} << 60);
+        set("memory", fixed + 1, 2, std::int32_t{-1});
+      }
+    }
+  }
   remove_tree(state);
 }
 
