@@ -5,9 +5,11 @@
 #include <deque>
 #include <exception>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <queue>
 #include <set>
+#include <span>
 #include <thread>
 #include <unordered_map>
 
@@ -16,24 +18,16 @@
 #include "text/pretokenize.h"
 #include "text/tokenizer_impl.h"
 #include "text/utf8.h"
+#include "text/word_counts.h"
 
 namespace some {
 namespace {
-
-using WordCounts = std::unordered_map<std::string, std::uint64_t, StringHash, std::equal_to<>>;
 
 // Texts are passed to the counting threads in batches of this size.
 constexpr std::size_t counting_batch_bytes = 1u << 20;
 
 void count_text(TokenizerKind kind, std::string_view text, WordCounts& counts) {
-  for_each_word(kind, text, [&](std::string_view word) {
-    const auto found = counts.find(word);
-    if (found != counts.end()) {
-      ++found->second;
-    } else {
-      counts.emplace(word, 1);
-    }
-  });
+  for_each_word(kind, text, [&](std::string_view word) { counts.add(word); });
 }
 
 // Counts words in worker threads, while the calling thread reads. The totals do not depend on which thread counted
@@ -57,8 +51,10 @@ class Counter {
     if (failure_) std::rethrow_exception(failure_);
     WordCounts all = std::move(counts_[0]);
     for (std::size_t i = 1; i < counts_.size(); ++i) {
-      for (const auto& [word, count] : counts_[i]) all[word] += count;
+      for (const auto& [word, count] : counts_[i].entries()) all.add(word, count);
+      counts_[i] = WordCounts();
     }
+    all.finish();
     return all;
   }
 
@@ -140,16 +136,73 @@ struct PairHash {
   }
 };
 
-struct PairState {
-  std::int64_t count = 0;
-  std::vector<std::uint32_t> words;  // words in which the current merge has formed the pair
+// Maps pairs to numbers, 0 at first.
+class PairTable {
+ public:
+  PairTable() : slots_(1u << 10) {}
+
+  std::int64_t& operator[](const Pair& pair) {
+    if ((used_ + 1) * 4 > slots_.size() * 3) grow();
+    const std::uint64_t key = key_of(pair);
+    Slot& slot = slots_[place_of(key)];
+    if (slot.key == no_pair) {
+      slot.key = key;
+      ++used_;
+    }
+    return slot.value;
+  }
+
+ private:
+  static constexpr std::uint64_t no_pair = ~std::uint64_t{0};
+  struct Slot {
+    std::uint64_t key = no_pair;
+    std::int64_t value = 0;
+  };
+
+  static std::uint64_t key_of(const Pair& pair) {
+    return (static_cast<std::uint64_t>(pair.first) << 32) | static_cast<std::uint32_t>(pair.second);
+  }
+  std::size_t place_of(std::uint64_t key) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t i = (key * 0x9E3779B97F4A7C15ull) >> 24 & mask;
+    while (slots_[i].key != no_pair && slots_[i].key != key) i = (i + 1) & mask;
+    return i;
+  }
+  void grow() {
+    std::vector<Slot> old(slots_.size() * 2);
+    old.swap(slots_);
+    for (const Slot& slot : old) {
+      if (slot.key != no_pair) slots_[place_of(slot.key)] = slot;
+    }
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t used_ = 0;
+};
+
+// Numbers of words. Most pairs occur in one word only, which takes no allocation.
+class WordList {
+ public:
+  explicit WordList(std::span<const std::uint32_t> words) : size_(static_cast<std::uint32_t>(words.size())) {
+    if (size_ == 1) {
+      one_ = words[0];
+    } else {
+      several_.reset(new std::uint32_t[size_]);
+      std::copy(words.begin(), words.end(), several_.get());
+    }
+  }
+  std::span<const std::uint32_t> words() const { return {size_ == 1 ? &one_ : several_.get(), size_}; }
+
+ private:
+  std::uint32_t size_ = 0, one_ = 0;
+  std::unique_ptr<std::uint32_t[]> several_;
 };
 
 // A possible merge. Order: the most frequent first, then the lowest ids.
 struct Candidate {
   std::int64_t count;
   Pair pair;
-  std::vector<std::uint32_t> words;
+  WordList words;
   bool operator<(const Candidate& other) const {
     if (count != other.count) return count < other.count;
     return pair > other.pair;
@@ -161,11 +214,13 @@ struct Candidate {
 // formed again later is merged again, with its last rank.
 class Trainer {
  public:
-  Trainer(const BpeTrainOptions& options, const WordCounts& word_counts) : options_(options) {
+  Trainer(const BpeTrainOptions& options, WordCounts word_counts) : options_(options) {
     for (const std::string& special : options.specials) add_token(special);
     specials_ = tokens_.size();
     add_alphabet(word_counts);
     add_words(word_counts);
+    word_counts = WordCounts();  // frees the words, which are much of the memory
+    add_pairs();
   }
 
   TokenizerParts run() {
@@ -207,7 +262,8 @@ class Trainer {
     if (options_.kind == TokenizerKind::bytelevel) {
       for (int byte = 0; byte < 256; ++byte) alphabet.insert(byte_to_char(static_cast<std::uint8_t>(byte)));
     } else {
-      for (const auto& [word, count] : word_counts) for_each_char(word, [&](std::uint32_t c) { alphabet.insert(c); });
+      for (const auto& [word, count] : word_counts.entries())
+        for_each_char(word, [&](std::uint32_t c) { alphabet.insert(c); });
     }
     for (const std::uint32_t c : alphabet) {
       std::string token;
@@ -238,49 +294,97 @@ class Trainer {
 
   void add_words(const WordCounts& word_counts) {
     // In sorted order, so that nothing depends on the order of a hash table.
-    std::vector<const WordCounts::value_type*> sorted;
-    sorted.reserve(word_counts.size());
-    for (const auto& entry : word_counts) sorted.push_back(&entry);
-    std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->first < b->first; });
-    for (const auto* entry : sorted) {
-      std::vector<TokenId>& word = words_.emplace_back();
-      for_each_char(entry->first, [&](std::uint32_t c) { word.push_back(char_ids_.find(c)->second); });
-      counts_.push_back(static_cast<std::int64_t>(entry->second));
-      for (std::size_t i = 0; i + 1 < word.size(); ++i) change({word[i], word[i + 1]}, 1, words_.size() - 1);
+    std::vector<const WordCounts::Entry*> sorted;
+    sorted.reserve(word_counts.entries().size());
+    for (const WordCounts::Entry& entry : word_counts.entries()) sorted.push_back(&entry);
+    std::sort(sorted.begin(), sorted.end(), [](const auto* a, const auto* b) { return a->word < b->word; });
+    symbols_.reserve(word_counts.bytes());
+    begins_.reserve(sorted.size() + 1);
+    counts_.reserve(sorted.size());
+    for (const WordCounts::Entry* entry : sorted) {
+      begins_.push_back(symbols_.size());
+      for_each_char(entry->word, [&](std::uint32_t c) { symbols_.push_back(char_ids_.find(c)->second); });
+      counts_.push_back(static_cast<std::int64_t>(entry->count));
     }
+    begins_.push_back(symbols_.size());
+  }
+
+  void add_pairs() {
+    PairTable numbers;  // 1 + index in formed_
+    struct Size {
+      std::size_t words = 0, last = 0;  // number of words, and 1 + the last one
+    };
+    std::vector<Size> sizes;
+    const auto for_each_pair = [&](const auto& visit) {
+      for (std::size_t word = 0; word < counts_.size(); ++word) {
+        for (std::size_t i = begins_[word]; i + 1 < begins_[word + 1]; ++i)
+          visit(Pair{symbols_[i], symbols_[i + 1]}, word);
+      }
+    };
+    // The lists of words are the largest part of the memory, so they are allocated in their final size.
+    for_each_pair([&](const Pair& pair, std::size_t word) {
+      std::int64_t& number = numbers[pair];
+      if (number == 0) {
+        formed_.push_back({pair, {}});
+        sizes.emplace_back();
+        number = std::ssize(formed_);
+      }
+      Size& size = sizes[static_cast<std::size_t>(number - 1)];
+      if (size.last != word + 1) ++size.words;
+      size.last = word + 1;
+      pairs_[pair] += counts_[word];
+    });
+    for (std::size_t i = 0; i < formed_.size(); ++i) formed_[i].words.reserve(sizes[i].words);
+    for_each_pair(
+        [&](const Pair& pair, std::size_t word) { formed_[static_cast<std::size_t>(numbers[pair] - 1)].add(word); });
     queue_formed();
   }
 
-  void change(Pair pair, std::int64_t sign, std::size_t word) {
-    PairState& state = pairs_[pair];
-    state.count += sign * counts_[word];
-    if (sign < 0) return;
-    const auto index = static_cast<std::uint32_t>(word);
-    if (state.words.empty()) formed_.push_back(pair);
-    if (state.words.empty() || state.words.back() != index) state.words.push_back(index);
-  }
+  // A pair that the current merge has formed, with the words that contain it.
+  struct FormedPair {
+    Pair pair;
+    std::vector<std::uint32_t> words;
+    void add(std::size_t word) {
+      const auto index = static_cast<std::uint32_t>(word);
+      if (words.empty() || words.back() != index) words.push_back(index);
+    }
+  };
 
   void queue_formed() {
-    for (const Pair& pair : formed_) {
-      PairState& state = pairs_[pair];
-      if (state.count > 0) queue_.push({state.count, pair, std::move(state.words)});
-      state.words = {};
+    for (FormedPair& formed : formed_) {
+      if (const std::int64_t count = pairs_[formed.pair]; count > 0)
+        queue_.push({count, formed.pair, WordList(formed.words)});
+      formed.words = {};
     }
     formed_.clear();
   }
 
+  // Counts a pair formed by the merge that makes the token `made`, which is one of the two.
+  void add_formed(const Pair& pair, TokenId made, std::size_t word) {
+    pairs_[pair] += counts_[word];
+    std::uint32_t& number = pair.second == made ? formed_before_[static_cast<std::size_t>(pair.first)]
+                                                : formed_after_[static_cast<std::size_t>(pair.second)];
+    if (number == 0) {
+      formed_.push_back({pair, {}});
+      number = static_cast<std::uint32_t>(formed_.size());
+    }
+    formed_[number - 1].add(word);
+  }
+
   void merge_in_word(std::size_t index, Pair pair, TokenId made) {
-    std::vector<TokenId>& word = words_[index];
+    const std::span<TokenId> space(symbols_.data() + begins_[index], begins_[index + 1] - begins_[index]);
+    const auto size = static_cast<std::size_t>(std::find(space.begin(), space.end(), no_symbol) - space.begin());
+    const std::span<TokenId> word = space.first(size);
     std::size_t to = 0;
-    for (std::size_t from = 0; from < word.size(); ++from) {
-      if (word[from] == pair.first && from + 1 < word.size() && word[from + 1] == pair.second) {
+    for (std::size_t from = 0; from < size; ++from) {
+      if (word[from] == pair.first && from + 1 < size && word[from + 1] == pair.second) {
         if (to > 0) {
-          change({word[to - 1], pair.first}, -1, index);
-          change({word[to - 1], made}, 1, index);
+          pairs_[{word[to - 1], pair.first}] -= counts_[index];
+          add_formed({word[to - 1], made}, made, index);
         }
-        if (from + 2 < word.size()) {
-          change({pair.second, word[from + 2]}, -1, index);
-          change({made, word[from + 2]}, 1, index);
+        if (from + 2 < size) {
+          pairs_[{pair.second, word[from + 2]}] -= counts_[index];
+          add_formed({made, word[from + 2]}, made, index);
         }
         word[to++] = made;
         ++from;
@@ -288,7 +392,7 @@ class Trainer {
         word[to++] = word[from];
       }
     }
-    word.resize(to);
+    std::fill(word.begin() + static_cast<std::ptrdiff_t>(to), word.end(), no_symbol);
   }
 
   void merge_pairs() {
@@ -296,7 +400,7 @@ class Trainer {
       // The count of the top entry may be outdated, because other merges remove occurrences of its pair.
       Candidate top = std::move(const_cast<Candidate&>(queue_.top()));
       queue_.pop();
-      const std::int64_t count = pairs_[top.pair].count;
+      const std::int64_t count = pairs_[top.pair];
       if (top.count != count) {
         top.count = count;
         queue_.push(std::move(top));
@@ -306,7 +410,13 @@ class Trainer {
       const TokenId made = add_token(tokens_[static_cast<std::size_t>(top.pair.first)] +
                                      tokens_[static_cast<std::size_t>(top.pair.second)]);
       merges_.push_back(top.pair);
-      for (const std::uint32_t word : top.words) merge_in_word(word, top.pair, made);
+      formed_before_.resize(tokens_.size());
+      formed_after_.resize(tokens_.size());
+      for (const std::uint32_t word : top.words.words()) merge_in_word(word, top.pair, made);
+      for (const FormedPair& formed : formed_) {
+        formed_before_[static_cast<std::size_t>(formed.pair.first)] = 0;
+        formed_after_[static_cast<std::size_t>(formed.pair.second)] = 0;
+      }
       queue_formed();
     }
     if (tokens_.size() < options_.vocab_size) {
@@ -320,11 +430,16 @@ class Trainer {
   Vocabulary ids_;
   std::size_t specials_ = 0;
   std::unordered_map<std::uint32_t, TokenId> char_ids_;
-  std::vector<std::vector<TokenId>> words_;
-  std::vector<std::int64_t> counts_;
-  std::unordered_map<Pair, PairState, PairHash> pairs_;
-  std::vector<Pair> formed_;
-  std::priority_queue<Candidate> queue_;
+  static constexpr TokenId no_symbol = -1;
+  // Word w has the symbols begins_[w] to begins_[w + 1]; after merges, its last places hold no_symbol.
+  std::vector<TokenId> symbols_;
+  std::vector<std::size_t> begins_;
+  std::vector<std::int64_t> counts_;  // of the words
+  PairTable pairs_;                   // number of occurrences
+  std::vector<FormedPair> formed_;
+  // 1 + index in formed_ of the pair with this token before or after the one just made; 0 = none.
+  std::vector<std::uint32_t> formed_before_, formed_after_;
+  std::priority_queue<Candidate, std::deque<Candidate>> queue_;  // a deque grows without copies
   std::vector<Pair> merges_;
 };
 
@@ -339,8 +454,7 @@ Tokenizer train_bpe(const BpeTrainOptions& options, const std::function<bool(std
     if (special.empty() || find_invalid_utf8(special))
       bad_input(Code::setting_out_of_range, "special tokens must be UTF-8 and not empty");
   }
-  const WordCounts counts = count_words(options, next);
-  return Tokenizer(std::make_shared<const Tokenizer::Impl>(Trainer(options, counts).run()));
+  return Tokenizer(std::make_shared<const Tokenizer::Impl>(Trainer(options, count_words(options, next)).run()));
 }
 
 Tokenizer train_bpe(const BpeTrainOptions& options, CorpusReader& corpus) {

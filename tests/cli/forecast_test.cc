@@ -82,7 +82,7 @@ TEST(Forecast, MemoryIsWithinATenthOfWhatARunUses) {
 }
 
 // A line is one document. Each byte of a longer line may take three more, next to what training a tokenizer takes for
-// any text. (The words repeat, as in a language: a tokenizer needs about 200 bytes for each different one.)
+// any text. (The words repeat, as in a language: a tokenizer needs memory for each different one.)
 TEST(Forecast, EachByteOfALongerLineTakesAtMostThree) {
   const TemporaryFolder folder;
   constexpr std::size_t shorter = 10'000'000, longer = 40'000'000;
@@ -102,6 +102,25 @@ TEST(Forecast, EachByteOfALongerLineTakesAtMostThree) {
                                    "train.device=cpu", "train.threads=2", "--out", "runs/" + std::to_string(size)});
   };
   EXPECT_LT(peak(longer) - peak(shorter), 3.0 * (longer - shorter));
+}
+
+// Texts that never repeat a word, such as tables of identifiers, are the worst case of training a tokenizer.
+TEST(Forecast, EachDifferentWordTakesAtMost160Bytes) {
+  const TemporaryFolder folder;
+  const auto peak = [&](std::size_t words) {
+    std::string text;
+    for (std::uint64_t i = 0; i < words; ++i) {
+      // Different words of 8 letters: a bijection of i.
+      for (std::uint64_t left = i * 137'438'953'481 % 208'827'064'576, n = 0; n < 8; ++n, left /= 26)
+        text += static_cast<char>('a' + left % 26);
+      text += i % 16 == 15 ? '\n' : ' ';
+    }
+    const std::string name = std::to_string(words) + ".txt";
+    folder.write(name, text);
+    return peak_of(folder.path(), {"tokenizer", "train", name, "--vocab", "400", "-o", name + ".json"});
+  };
+  constexpr std::size_t fewer = 100'000, more = 500'000;
+  EXPECT_LT(peak(more) - peak(fewer), 160.0 * (more - fewer));
 }
 
 }  // namespace
