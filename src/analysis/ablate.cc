@@ -254,8 +254,7 @@ AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
     const std::vector<Tensor> begin = load_key_positions(run.paths.folder, 0, *run.model);
     if (begin.empty())
       bad_input(Code::start_keys_missing,
-                "{}/keys/step-0.safetensors is gone: the keys of the beginning of the run are unknown",
-                run.paths.folder);
+                "{}/keys/step-0.safetensors not found: the initial keys of the run are unknown", run.paths.folder);
     for (std::size_t i = 0; i < begin.size(); ++i)
       movements.push_back(
           movement_of(begin[i], run.model->layers()[i].keys.routing_keys(), static_cast<int>(i), options.seed));

@@ -179,7 +179,8 @@ class Board::BoardImpl {
       return answer.respond(refusal(Code::request_forbidden, "this board permits no changes and no experiments", 403));
     if (!equal_secrets(request.board_key, key_))
       return answer.respond(refusal(Code::request_forbidden,
-                                    "this page may only look; open the whole address that 'some board' printed", 403));
+                                    "this page has read access only; open the full address that 'some board' printed",
+                                    403));
     if (ablates) return answer_ablate(*watch_, *asking_, request, answer);
     if (compares) return answer_routes(*watch_, *asking_, request, answer);
     const nlohmann::json body = parse_json(request.body, "request");
@@ -208,7 +209,7 @@ class Board::BoardImpl {
         answer.respond(refusal(Code::internal, error.what(), 500));
       }
     });
-    if (!taken) answer.respond(refusal(Code::board_busy, "too much is being worked out already: try again soon", 503));
+    if (!taken) answer.respond(refusal(Code::board_busy, "too many computations are running; try again soon", 503));
   }
 
   Response page() const {

@@ -264,7 +264,7 @@ void RunLog::read_labels() {
 
 void RunLog::set_labels(const RunLabels& labels) {
   const std::lock_guard lock(mutex_);
-  if (!is_folder_not_link(folder_)) bad_input(Code::run_not_found, "the folder of this run is gone");
+  if (!is_folder_not_link(folder_)) bad_input(Code::run_not_found, "the folder of this run no longer exists");
   if (is_link(labels_file(folder_)))
     bad_input(Code::request_forbidden, "labels.json of this run is a link, which is not followed; remove it");
   write_run_labels(folder_, labels);

@@ -57,7 +57,7 @@ Series read_series(const TomlNode& node, const std::string& origin) {
       }
     } else if (key == "continual") {
       if (value.kind != TomlNode::Kind::array)
-        bad_input(Code::setting_type, "{}: {}: must be a list of texts", place, "continual");
+        bad_input(Code::setting_type, "{}: {}: must be a list of strings", place, "continual");
       for (const TomlNode& item : value.items)
         series.continual.push_back(text_of(item, key, fmt::format("{}:{}", origin, item.line)));
     } else {

@@ -68,7 +68,7 @@ class Fields {
   std::string text(const std::string& name, std::size_t most) {
     const Json* value = find(name);
     if (value == nullptr) return "";
-    if (!value->is_string()) refuse(full(name), "must be a text, not {}", describe(*value));
+    if (!value->is_string()) refuse(full(name), "must be a string, not {}", describe(*value));
     const auto& out = value->get_ref<const std::string&>();
     if (out.size() > most) refuse(full(name), "must be at most {} bytes (got {})", most, out.size());
     return out;
@@ -113,7 +113,7 @@ std::vector<TokenId> token_list(const Json& list, const std::string& field) {
 // Parses a text, a list of texts, a list of token ids, or a list of such lists.
 std::vector<Prompt> prompts_of(Fields& fields, const std::string& name, const ApiLimits& limits) {
   const Json* value = fields.find(name);
-  if (value == nullptr) refuse(name, "is required: a text, a list of texts, or token ids");
+  if (value == nullptr) refuse(name, "is required: a string, a list of strings, or token ids");
   std::vector<Prompt> out;
   if (value->is_string()) {
     out.emplace_back(value->get<std::string>());
@@ -123,16 +123,16 @@ std::vector<Prompt> prompts_of(Fields& fields, const std::string& name, const Ap
     if (static_cast<std::int64_t>(value->size()) > limits.choices)
       refuse(name, "must be at most {} prompts (got {})", limits.choices, value->size());
     for (const Json& one : *value) {
-      if (one.type() != value->front().type()) refuse(name, "must be all texts or all lists of token ids");
+      if (one.type() != value->front().type()) refuse(name, "must be all strings or all lists of token ids");
       if (one.is_string())
         out.emplace_back(one.get<std::string>());
       else if (one.is_array())
         out.emplace_back(token_list(one, name));
       else
-        refuse(name, "must be texts or lists of token ids, not {}", describe(one));
+        refuse(name, "must be strings or lists of token ids, not {}", describe(one));
     }
   } else {
-    refuse(name, "must be a text, a list of texts, or token ids, not {}", describe(*value));
+    refuse(name, "must be a string, a list of strings, or token ids, not {}", describe(*value));
   }
   std::int64_t tokens = 0;
   for (const Prompt& one : out) {
@@ -150,14 +150,15 @@ std::vector<std::string> stops_of(Fields& fields) {
   std::vector<std::string> out;
   if (value == nullptr) return out;
   if (!value->is_string() && !value->is_array())
-    refuse("stop", "must be a text or a list of texts, not {}", describe(*value));
+    refuse("stop", "must be a string or a list of strings, not {}", describe(*value));
   if (value->is_array() && value->size() > max_stops)
-    refuse("stop", "must be at most {} texts (got {})", max_stops, value->size());
+    refuse("stop", "must be at most {} strings (got {})", max_stops, value->size());
   const Json list = value->is_array() ? *value : Json::array({*value});
   for (const Json& one : list) {
-    if (!one.is_string()) refuse("stop", "must be a text or a list of texts, not {}", describe(one));
+    if (!one.is_string()) refuse("stop", "must be a string or a list of strings, not {}", describe(one));
     const auto text = one.get<std::string>();
-    if (text.empty() || text.size() > max_stop_bytes) refuse("stop", "must be texts of 1 to {} bytes", max_stop_bytes);
+    if (text.empty() || text.size() > max_stop_bytes)
+      refuse("stop", "must be strings of 1 to {} bytes", max_stop_bytes);
     out.push_back(text);
   }
   return out;
@@ -274,7 +275,7 @@ std::string content_of(const Json& message, const std::string& field) {
   const auto found = message.find("content");
   if (found == message.end() || found->is_null()) return "";
   if (found->is_string()) return found->get<std::string>();
-  if (!found->is_array()) refuse(field, "must be a text or a list of text parts, not {}", describe(*found));
+  if (!found->is_array()) refuse(field, "must be a string or a list of text parts, not {}", describe(*found));
   std::string out;
   for (const Json& part : *found) {
     const bool is_text = part.is_object() && part.value("type", Json()) == Json("text") && part.contains("text") &&

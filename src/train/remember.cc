@@ -181,8 +181,8 @@ bool is_outdated(OpenedRun& run, const std::string& path, const Log& log) {
   for (int i = 2; exists_path(kept); ++i) kept = fmt::format("{}-before-step-{}-{}.safetensors", stem, run.step, i);
   move_path(path, kept);
   flush_folder(run.paths.folder);
-  log.info("{} was read with other weights, and with texts of its own: it is now {}, and a new one is built", path,
-           kept);
+  log.info("{} was built with other weights and from other texts; it was renamed to {}, and a new memory is built",
+           path, kept);
   return true;
 }
 

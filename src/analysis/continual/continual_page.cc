@@ -21,7 +21,7 @@ std::string with_deviation(double mean, double deviation, bool several) {
 std::string continual_page(const std::vector<ContinualReport>& reports) {
   const ContinualReport& first = reports.front();
   const bool several = reports.size() > 1;
-  Header header{"Continual learning", "One text after another, by every method", {}};
+  Header header{"Continual learning", "Several methods on one text after another", {}};
   std::string names;
   for (const ContinualReport& report : reports) names += (names.empty() ? "" : ", ") + report.run;
   header.facts.emplace_back("runs", names);
@@ -29,9 +29,8 @@ std::string continual_page(const std::vector<ContinualReport>& reports) {
                                                             first.epochs, first.batch, first.rate));
   Document document(std::move(header));
   document.paragraph(
-      "Every method begins with the same model, which was trained on its own text, and meets the other texts in turn. "
-      "After each text the loss on all of them is measured, on parts that nothing learned from. All losses are in "
-      "nats/token.");
+      "Every method starts from the same trained model and learns the other texts one after another. After each text, "
+      "the loss is measured on held-out parts of all texts, in nats/token.");
   document.list({parse_marks("**average**: loss on all texts at the end."),
                  parse_marks("**forgetting**: loss on earlier texts at the end minus the lowest before."),
                  parse_marks("**backward transfer**: improvement of earlier texts after they were learned."),
@@ -71,7 +70,7 @@ std::string continual_page(const std::vector<ContinualReport>& reports) {
     document.table(std::move(table));
     document.chart({id + "-chart",
                     "Mean loss on all texts",
-                    "The lower the better; 0 is the model as it was trained.",
+                    "Lower is better; 0 = the trained model.",
                     {{"kind", "lines"},
                      {"x", {{"name", "texts learned"}}},
                      {"y", {{"name", "nats/token"}}},

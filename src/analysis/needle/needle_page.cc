@@ -29,7 +29,7 @@ void add_part(Document& document, const std::string& id, const std::string& titl
       series.push_back({{"name", name_of(needle_methods[m])}, {"points", std::move(points)}});
     }
     document.chart({id + (reworded ? "-reworded" : "-verbatim"),
-                    reworded ? "Asked in other words" : "Asked in the words of the text",
+                    reworded ? "Reworded questions" : "Verbatim questions",
                     "Percent of right answers.",
                     {{"kind", "lines"},
                      {"x", {{"name", after ? "tokens of other texts" : "tokens of the text"}}},
@@ -64,11 +64,10 @@ std::string needle_page(const NeedleReport& report, const OpenedRun& run) {
       "memory", fmt::format("{} slots, {} context entries", report.settings.slots, report.settings.context_entries));
   Document document(std::move(header));
   document.paragraph(
-      "Sentences about things that no other text mentions are planted in the text. After the text has been read, each "
-      "is asked for, and an answer is right if it is more probable than every other answer. The counter knows no "
-      "model; "
-      "it counts what followed the last tokens.");
-  add_part(document, "lengths", "By length of the text", "Every length is a text of its own, with the same facts.",
+      "Made-up facts are planted in the text. After the text has been read, the model is asked for each of them; an "
+      "answer is correct if it is more probable than all others. The counter works without a model: it counts which "
+      "tokens followed the last ones.");
+  add_part(document, "lengths", "By length of the text", "Each length is a separate text with the same facts.",
            report.lengths, false);
   add_part(document, "retention", "After other texts",
            fmt::format("The text of {} tokens, then documents of {}.",

@@ -201,7 +201,7 @@ std::string guilds_page(const GuildReport& report, const OpenedRun& run) {
     document.table(unit_table(fmt::format("experts-{}", layer.layer), "Most used experts", layer.experts));
     document.table(unit_table(
         fmt::format("sets-{}", layer.layer),
-        fmt::format("The most frequent sets of {} experts, of {} different ones", report.top_k, layer.distinct_sets),
+        fmt::format("The most frequent of {1} different sets of {0} experts", report.top_k, layer.distinct_sets),
         layer.sets));
     document.table(class_table(layer));
   }

@@ -39,15 +39,14 @@ std::string max_changed_class(const AblateReport& report, const KnockOut& one) {
 
 void print_layers(const AblateReport& report) {
   const bool movement = report.knock_outs[0].unit != "layer";
-  fmt::print(
-      "{}",
-      wrapped(movement ? fmt::format("routed by the keys of the beginning of the run, and by keys that moved as "
-                                     "far in random directions; p: chance for the largest of all, {} random signs",
-                                     report.shuffles)
-                       : fmt::format("without the feed-forward block of a layer; p: chance for the largest of "
-                                     "all, {} random signs",
-                                     report.shuffles),
-              table_columns()));
+  fmt::print("{}",
+             wrapped(movement ? fmt::format("routed by the initial keys, and by keys moved equally far in random "
+                                            "directions; p: chance for the largest of all, {} random signs",
+                                            report.shuffles)
+                              : fmt::format("without the feed-forward block of a layer; p: chance for the largest of "
+                                            "all, {} random signs",
+                                            report.shuffles),
+                     table_columns()));
   fmt::print("layer  {}change              p         most changed\n", movement ? "keys             moved  " : "");
   for (const KnockOut& one : report.knock_outs) {
     std::string line = fmt::format("{:>5}  ", one.layer);
@@ -74,7 +73,7 @@ void print_report(const AblateReport& report, const AblateFlags& flags) {
     sum += one.change;
     beyond += one.p <= 0.05;
   }
-  fmt::print("{}", wrapped(fmt::format("{} experts, each disabled in turn: the loss changes by {:+.4f} on average, "
+  fmt::print("{}", wrapped(fmt::format("{} experts, disabled one at a time: the loss changes by {:+.4f} on average, "
                                        "beyond chance (p <= 0.05 for the largest of all, {} random signs) for {}",
                                        order.size(), sum / static_cast<double>(order.size()), report.shuffles, beyond),
                            table_columns()));
@@ -101,8 +100,8 @@ void print_slots(const AblateSlotsReport& report) {
                                        report.run, report.step, report.loss, report.slots, report.without_slots,
                                        report.documents, report.data),
                            table_columns()));
-  fmt::print("{}", wrapped(fmt::format("without the slots whose token is of a class, and without as many random slots "
-                                       "({} draws)",
+  fmt::print("{}", wrapped(fmt::format("change of the loss without the slots of one word class, and without the same "
+                                       "number of random slots ({} draws)",
                                        report.draws),
                            table_columns()));
   fmt::print("class          slots  change   random slots        p\n");
@@ -159,13 +158,11 @@ void set_up_ablate(Command& command) {
   auto flags = std::make_shared<AblateFlags>();
   add_model_flags(command, flags->model);
   command
-      .add_option(
-          "--unit", flags->unit,
-          "what is taken out: an expert (never chosen), a layer (its feed-forward block) or the movement of its "
-          "keys")
+      .add_option("--unit", flags->unit,
+                  "unit to disable: expert, layer (its feed-forward block) or movement (of its keys)")
       ->capture_default_str();
   command.add_option("--memory", flags->memory, "memory of this run: knocks out its slots instead, by word class");
-  command.add_option("--draws", flags->draws, "with --memory: draws of as many random slots, for chance")
+  command.add_option("--draws", flags->draws, "with --memory: number of random sets of slots that estimate chance")
       ->range(1, 10000)
       ->capture_default_str();
   command.add_option("--layer", flags->ablate.layer, "only this layer, counted from 0")->range(0, 4095);

@@ -251,7 +251,7 @@ void set_up_bench_ranks(Command& command) {
   command.add_option("--most-bytes", ranks->max_bytes, "bytes of the largest tensor")
       ->range(1 << 14, std::int64_t{1} << 34)
       ->capture_default_str();
-  command.add_option("--repeats", ranks->repeats, "number of repeats; the fastest counts")
+  command.add_option("--repeats", ranks->repeats, "number of repeats; the fastest is reported")
       ->range(1, 1000000)
       ->capture_default_str();
   command.add_json(ranks->json);

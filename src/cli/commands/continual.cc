@@ -90,18 +90,18 @@ void set_up_continual(Command& command) {
       .add_option("--also", options->others,
                   "another run, such as one with another seed; repeatable, results are means")
       ->allow_extra_args(false);
-  command.add_flag("--both-orders", continual.both_orders, "also from the last text to the first");
+  command.add_flag("--both-orders", continual.both_orders, "also learn the texts in reverse order");
   command
       .add_option("--methods", options->methods,
                   "any of finetune, ewc, replay-1, replay-10, replay-self, lora, dynamic, slots, contexts, counter "
                   "(default: all)")
       ->delimiter(',')
       ->allow_extra_args(false);
-  command.add_option("--tokens", continual.tokens, "tokens learned of each text")->capture_default_str();
-  command.add_option("--test-tokens", continual.test_tokens, "tokens of each text on which the loss is measured")
+  command.add_option("--tokens", continual.tokens, "number of tokens learned from each text")->capture_default_str();
+  command.add_option("--test-tokens", continual.test_tokens, "number of held-out tokens per text for the loss")
       ->capture_default_str();
   ContinualSettings& settings = continual.settings;
-  command.add_option("--epochs", settings.epochs, "passes over each text, of methods with gradients")
+  command.add_option("--epochs", settings.epochs, "passes of the gradient methods over each text")
       ->capture_default_str();
   command.add_option("--batch", settings.batch, "sequences per gradient step")->capture_default_str();
   command.add_option("--rate", settings.rate, "peak learning rate; 0 = 0.3 times that of the run")
@@ -115,7 +115,7 @@ void set_up_continual(Command& command) {
   command.add_option("--slots", continual.choices.slots, "slots of the memory (default: 4096)");
   command.add_option("--contexts", continual.choices.contexts, "tokens of the longest context (default: 5)");
   command.add_option("--context-entries", continual.choices.context_entries,
-                     "pairs of a context and a token that followed it, at most (default: 131072)");
+                     "maximum number of (context, following token) pairs (default: 131072)");
   command.add_option("--html", options->html, "also write a page with the matrix of every method");
   command.add_json(options->json);
   command.callback([options] { run(*options); });
@@ -138,14 +138,14 @@ void print_continual(const std::vector<ContinualReport>& reports) {
                  one.mean.forward, one.seconds, one.kept_bytes / 1e6, losses);
     }
   }
-  if (reports.back().stopped) fmt::print("\nstopped: what was not measured is left out\n");
+  if (reports.back().stopped) fmt::print("\nstopped; unfinished measurements are omitted\n");
 }
 
 CommandSpec continual_command() {
   return {
       .name = "continual",
       .group = CommandGroup::look_inside,
-      .summary = "learn one text after another by every method, and measure what is forgotten",
+      .summary = "learn texts one after another with several methods, and measure forgetting",
       .examples = {{"continual runs/tiny builtin:nature builtin:recipes --tokens 2000 --test-tokens 300",
                     "fine-tuning, EWC, replay, LoRA, dynamic evaluation, memories, a counter"},
                    {"continual runs/tiny builtin:recipes --methods finetune,contexts --html matrix.html", ""}},

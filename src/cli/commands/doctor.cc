@@ -135,7 +135,7 @@ void run(bool json) {
     if (!one.command.empty()) fmt::print("               to add it: {}\n", one.command);
     missing |= !one.found;
   }
-  if (missing) fmt::print("Missing parts are optional; each line says what they are for.\n");
+  if (missing) fmt::print("Missing parts are optional; each line states their purpose.\n");
 }
 
 void set_up_doctor(Command& command) {

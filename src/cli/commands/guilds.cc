@@ -103,7 +103,7 @@ void print_details(const GuildReport& report) {
     print_information("the same by type", layer.word_class_by_type);
     fmt::print("  busiest        count class, share (of all) tokens: share (times base rate)\n");
     for (const GuildUnit& unit : layer.experts) print_unit(fmt::to_string(unit.experts.at(0)), unit);
-    fmt::print("  most frequent sets, of {} different ones\n", layer.distinct_sets);
+    fmt::print("  most frequent of {} different sets\n", layer.distinct_sets);
     for (const GuildUnit& unit : layer.sets) print_unit(set_text(unit.experts), unit);
     say_wrapped(
         "strongest expert or set of a word class (with the class's share of all tokens): share of its assignments; p "

@@ -36,10 +36,13 @@ void print_rows(const std::vector<NeedleRow>& rows, bool after) {
 }
 
 void print_report(const NeedleReport& report) {
-  fmt::print("{} at step {}: {} facts in {}, asked in its words (verbatim) and in others (reworded)\n", report.run,
-             report.step, report.facts, report.data);
-  fmt::print("right answers of {}, by chance {:.1f}%, and nats per answer; {} questions per number\n\n", report.answers,
-             100.0 / static_cast<double>(std::max<std::int64_t>(1, report.answers)), report.facts * report.repeats);
+  fmt::print("{} at step {}: {} facts in {}, asked verbatim and reworded\n", report.run, report.step, report.facts,
+             report.data);
+  fmt::print(
+      "correct answers in percent, out of {} possible ones (chance: {:.1f}%), and nats per answer; {} questions per "
+      "number\n\n",
+      report.answers, 100.0 / static_cast<double>(std::max<std::int64_t>(1, report.answers)),
+      report.facts * report.repeats);
   print_rows(report.lengths, false);
   if (!report.retention.empty()) {
     fmt::print("\nafter other documents ({}; {} tokens of text)\n", report.other_data, report.lengths.front().tokens);
@@ -106,7 +109,7 @@ CommandSpec needle_command() {
       .group = CommandGroup::look_inside,
       .summary = "plant facts in a text and ask for them, with and without a memory",
       .examples = {{"needle runs/tiny --tokens 1000,4000 --others 10 --facts 8",
-                    "right answers of slots, contexts, both, and a counter"},
+                    "correct answers of slots, contexts, both, and a counter"},
                    {"needle runs/tiny --tokens 2000 --no-others --html needle.html", ""}},
       .json = "the result",
       .set_up = set_up_needle,

@@ -301,7 +301,7 @@ void print_rows(const std::vector<std::string>& names, const std::vector<Row>& r
 }
 
 constexpr const char* other_text =
-    "Text or tokenizer differ: compare bits per byte rather than nats/token, and only where the validation text is the "
+    "Text or tokenizer differ: compare bits per byte rather than nats/token, and only if the validation text is the "
     "same.";
 
 std::string compare_page(const std::vector<Listed>& runs, const std::vector<Row>& settings,

@@ -94,7 +94,8 @@ void Router::check_partitions(const ModelConfig& config) {
   const std::int64_t found = std::int64_t{config.key_probe} * (config.experts / config.key_partitions);
   if (found < config.top_k)
     bad_input(Code::setting_out_of_range,
-              "{} = {}: a query finds {} keys in so many partitions, fewer than some.top_k = {}; raise some.key_probe",
+              "{} = {}: a query searches only {} keys in this number of partitions, fewer than some.top_k = {}; raise "
+              "some.key_probe",
               "some.key_probe", config.key_probe, found, config.top_k);
   if (config.balance_loss > 0)
     bad_input(Code::setting_conflict,

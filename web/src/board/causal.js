@@ -134,7 +134,7 @@ export class Causal {
       note: 'The largest changes; the class is that of the predicted token.',
     });
     this.agreement = new Figure('Agreement of routes', {
-      note: 'Share of the choices of the first run whose matched expert the second run chooses at the same position. By chance: matched again after shuffling positions.',
+      note: 'Fraction of the assignments of the first run whose matched expert is active in the second run at the same position. By chance: the same after shuffling positions.',
     });
     this.matched = new Figure('Matched experts');
     this.layer = element('select', { 'aria-label': 'layer', change: () => this.showPairs() });
@@ -149,7 +149,7 @@ export class Causal {
     this.key = element(
       'p',
       { class: 'note' },
-      'This page may only look. Open the whole address that the program printed to run experiments.',
+      'This page has read access only. To run experiments, open the full address that the program printed.',
     );
     this.key.hidden = mayChange();
     for (const job of [this.ablate, this.routes]) {
@@ -162,8 +162,8 @@ export class Causal {
       element(
         'p',
         {},
-        'Each part is left out in turn. Without an expert, tokens take their next best one; without the movement of the ',
-        'keys, keys are those of the start of the run, and as a control keys that moved as far in random directions.',
+        'One part at a time is disabled. Without an expert, tokens take their next best one. Without the movement of the ',
+        'keys, routing uses the initial keys; the control uses keys moved equally far in random directions.',
       ),
       this.ablate.controls,
       this.ablate.told,
