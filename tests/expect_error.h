@@ -57,15 +57,15 @@ inline ::testing::AssertionResult is_bad_input(const std::optional<Error>& error
 // True if one of the warnings has this code and these values.
 inline ::testing::AssertionResult has_warning(const std::vector<LogMessage>& messages, Code code,
                                               const std::vector<std::string>& values = {}) {
-  std::string heard;
+  std::string received;
   for (const LogMessage& one : messages) {
     if (!one.code) continue;
     const Error error(Fault::input, *one.code, one.text, one.values);
     if (is_error(error, code, values)) return ::testing::AssertionSuccess();
-    heard += "\n" + described(error);
+    received += "\n" + described(error);
   }
-  return ::testing::AssertionFailure() << "no such warning: " << name_of(code) << (heard.empty() ? "" : "; there are:")
-                                       << heard;
+  return ::testing::AssertionFailure() << "no such warning: " << name_of(code)
+                                       << (received.empty() ? "" : "; there are:") << received;
 }
 
 }  // namespace some

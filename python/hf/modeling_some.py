@@ -321,18 +321,18 @@ class Block(nn.Module):
 
     def feed_forward(self, x, tokens, new, below, cache):
         before = self.states_before(x, new, cache)
-        looked = x
+        mixed = x
         for j in range(1, self.look + 1):
-            looked = looked + self.conv.weight[j - 1] * before(j)
+            mixed = mixed + self.conv.weight[j - 1] * before(j)
         if self.ffn_kind == "dense":
-            return self.ffn[1](F.gelu(self.ffn[0](looked))), None
+            return self.ffn[1](F.gelu(self.ffn[0](mixed))), None
         query = self.queries(x, below)
         indices, gates = self.choose(query, tokens)
         rows = lambda states: states.reshape(-1, states.shape[-1])
         if self.output_proj_kind == "modulated":
-            y = self.modulated(rows(x), rows(looked), before, indices, gates)
+            y = self.modulated(rows(x), rows(mixed), before, indices, gates)
         else:
-            seen = self.input_proj(looked) if hasattr(self, "input_proj") else x
+            seen = self.input_proj(mixed) if hasattr(self, "input_proj") else x
             y = self.mixture(rows(seen), indices, gates)
             if self.output_proj_kind != "none":
                 y = self.output_proj(y)
@@ -394,24 +394,24 @@ class Block(nn.Module):
         answers = "w2" in self.experts.shapes
         y = seen.new_zeros(seen.shape[0], seen.shape[1] if answers else self.setting("some.d_ffn"))
         for expert, rows, slots in chosen_rows(indices):
-            said = F.gelu(self.experts.apply_matrix("w1", expert, seen[rows]))
+            hidden = F.gelu(self.experts.apply_matrix("w1", expert, seen[rows]))
             if answers:
-                said = self.experts.apply_matrix("w2", expert, said)
-            y = y.index_add(0, rows, gates[rows, slots, None].to(said.dtype) * said)
+                hidden = self.experts.apply_matrix("w2", expert, hidden)
+            y = y.index_add(0, rows, gates[rows, slots, None].to(hidden.dtype) * hidden)
         return y
 
-    def modulated(self, x, looked, before, indices, gates):
+    def modulated(self, x, mixed, before, indices, gates):
         """Experts that modulate a trained hidden layer; expert e reads the state 1 + e mod token_shift tokens
         earlier."""
         self.experts.ready(x)
         seen = self.input_proj(x) if hasattr(self, "input_proj") else x
-        z = self.hidden(looked)
+        z = self.hidden(mixed)
         v = torch.zeros_like(z)
-        heard = [before(j).reshape(x.shape) for j in range(1, self.token_shift + 1)]
+        earlier = [before(j).reshape(x.shape) for j in range(1, self.token_shift + 1)]
         for expert, rows, slots in chosen_rows(indices):
             gains = self.gains[expert] * gates[rows, slots, None].to(z.dtype)
             if "w1" in self.experts.shapes:
-                states = heard[expert % self.token_shift] if self.token_shift > 0 else seen
+                states = earlier[expert % self.token_shift] if self.token_shift > 0 else seen
                 gains = gains * self.experts.apply_matrix("w1", expert, states[rows])
             v = v.index_add(0, rows, gains)
         v = v * self.setting("some.modulation_scale")

@@ -45,7 +45,7 @@ def tell_of_program(session, program, own):
         line += ": " + " ".join(failed[:6]) + (" ..." if len(failed) > 6 else "")
     if unfinished:
         line += "; not finished: " + " ".join(unfinished)
-    bad = [one.said() for one in own if not one.fine and not failed]
+    bad = [one.outcome() for one in own if not one.fine and not failed]
     if bad:
         line += "; " + "; ".join(dict.fromkeys(bad))
     session.note(line, bad=any(not one.fine for one in own))
@@ -69,8 +69,8 @@ def verify(session):
             for line in [line for line in one.out.splitlines() if "FAIL" in line][:30]:
                 session.say(line)
             last = one.out.strip().splitlines()[-1:]
-            said = last[0] if last and one.code in (0, 1) else one.said()
-            session.note(f"verify {precision}, {name} fixtures: {said}", bad=not one.fine)
+            output = last[0] if last and one.code in (0, 1) else one.outcome()
+            session.note(f"verify {precision}, {name} fixtures: {output}", bad=not one.fine)
             session.record("verify", precision, name, {"exit": one.code, "said": last[0] if last else ""})
 
 
@@ -110,14 +110,14 @@ def sanitize(session):
 
 
 def tell_of_tool(session, tool, what, done):
-    said = done.out + done.err
-    last = re.findall(r"^=+ (.*SUMMARY.*)$", said, re.M)[-1:]
-    line = f"{tool}, {what}: {done.said() if done.code is None or done.cut else f'exit {done.code}'}"
+    output = done.out + done.err
+    last = re.findall(r"^=+ (.*SUMMARY.*)$", output, re.M)[-1:]
+    line = f"{tool}, {what}: {done.outcome() if done.code is None or done.cut else f'exit {done.code}'}"
     line += f"; {last[0]}" if last else ""
     bad = not done.fine
     if tool == "racecheck":
         # Reports on cuBLASLt's kernels (nvjet_...) are ignored, because they cannot be fixed here.
-        accesses = re.findall(r"^.*(?:Thread|access) .* ?at .*$", said, re.M)
+        accesses = re.findall(r"^.*(?:Thread|access) .* ?at .*$", output, re.M)
         ours = [access for access in accesses if "nvjet_" not in access]
         line += f"; accesses in kernels of ours: {len(ours)}"
         bad = bool(ours) or done.code is None or done.cut

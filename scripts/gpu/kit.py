@@ -6,7 +6,7 @@ off leaves all that was known by then:
     table.txt      the short table
     results.json   the numbers of every stage
     seeds.json     those of every training run, epoch by epoch
-    details.log    what the programs said, each line behind the program's name
+    details.log    what the programs printed, each line after the program's name
 """
 import hashlib
 import json
@@ -62,10 +62,10 @@ class Done:
         except ValueError:
             return None
 
-    def said(self):
+    def outcome(self):
         """Describes in a few words how it ended, with the last line it printed after a failure."""
         if self.code is None:
-            return "not begun: no time left"
+            return "not started: no time left"
         how = "stopped at its limit" if self.cut else f"exit {self.code}"
         last = (self.err.strip() or self.out.strip()).splitlines()[-1:]
         return how if self.fine else f"{how}: {last[0][:200]}" if last else how
@@ -253,8 +253,8 @@ class Session:
     def find_libraries(self):
         missing = set()
         for program in (self.pack / "bin").iterdir():
-            said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
-            missing |= set(re.findall(r"^\s*(\S+) => not found", said, re.M))
+            output = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
+            missing |= set(re.findall(r"^\s*(\S+) => not found", output, re.M))
         # The program loads cuBLASLt itself, which ldd does not see; it reports a missing library.
         folders = [str(folder) for folder in program_folders() if any(folder.glob("libcublasLt.so.*"))][:1]
         for name in sorted(missing):

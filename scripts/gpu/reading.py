@@ -31,11 +31,11 @@ def read(session):
                 session.note(f"read {text.name}: did not come along")
                 continue
             taken[tokens, text] = read_pairs(session, run, tokens, text)
-        begun, whole = taken.get((short, stories)), taken.get((long, stories))
-        if begun and whole:
+        started, whole = taken.get((short, stories)), taken.get((long, stories))
+        if started and whole:
             # Both lengths include the startup of a reading (kernels are loaded, the mean of the states is
             # computed), so it cancels.
-            more = {name: whole[name] - begun[name] for name in whole}
+            more = {name: whole[name] - started[name] for name in whole}
             ratio = f", {more['memory'] / more['alone']:.3f} times as long" if more["alone"] > 0 else ""
             session.note(f"read stories, from {short:,} to {long:,} tokens: memory {more['memory']:.3f} s, alone "
                          f"{more['alone']:.3f} s{ratio}")
@@ -52,7 +52,7 @@ def read_pairs(session, run, tokens, text):
             one = session.run(f"read-{tokens}-{name}-{pair + 1}", [*common, *flags])
             report = one.json()
             if not one.fine or report is None:
-                session.say(f"read {tokens} {name}: {one.said()}")
+                session.say(f"read {tokens} {name}: {one.outcome()}")
                 continue
             seconds[name].append(report["seconds"])
             last[name] = report
@@ -89,7 +89,7 @@ def compare(session):
                                tokens, "--device", session.device, "--json"])
             report = one.json()
             if not one.fine or report is None:
-                session.note(f"compare {label}, {run.name}: {one.said()}")
+                session.note(f"compare {label}, {run.name}: {one.outcome()}")
                 continue
             for way in report["methods"]:
                 short = {key: value for key, value in way.items() if key != "windows"}

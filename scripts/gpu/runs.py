@@ -136,7 +136,7 @@ def train_one(session, run, workers, drop_weights):
     if drop_weights and one.fine and not {run.name, run.recipe} & set(session.keep):
         # Many runs would fill the disk. A run without weights is still recognized as finished.
         shutil.rmtree(run.folder(session) / "checkpoints", ignore_errors=True)
-    outcome = ": ".join(filter(None, (entry.get("outcome") or one.said(), entry.get("message"))))
+    outcome = ": ".join(filter(None, (entry.get("outcome") or one.outcome(), entry.get("message"))))
     return outcome, one.fine or one.cut
 
 
@@ -187,11 +187,11 @@ def tell(session, runs, known):
         session.note(HEADING)
     for one in finished:
         session.note(row(one) if one["epochs"] else f"{one['name']:<20} finished without an evaluation")
-    begun = [known[run.name] for run in runs if run.name in known and not known[run.name]["finished"]]
-    for one in begun:
+    started = [known[run.name] for run in runs if run.name in known and not known[run.name]["finished"]]
+    for one in started:
         session.note(f"{one['name']:<20} stopped at step {one['step']}: the next call on this machine goes on")
     if others := len(runs) - len(known):
-        session.note(f"{others} of {len(runs)} runs not begun or failed")
+        session.note(f"{others} of {len(runs)} runs not started or failed")
 
 
 # --- stages ---

@@ -34,7 +34,7 @@ def bench(session, run, name, recipe, changes):
     one = session.run(f"bench {name}", [*command, "--device", session.device, *steps, "--json"], limit=100)
     measured = one.json()
     if measured is None:
-        session.say(f"{name}: {one.said()}")
+        session.say(f"{name}: {one.outcome()}")
     session.record("speed", run, name, measured)
     return measured
 
@@ -54,7 +54,7 @@ def time_peers(session, names):
                           limit=60 * len(forms))
         rows = [json.loads(line) for line in one.out.splitlines() if line.startswith("{")]
         if not rows:
-            session.say(f"peers {shape}: {one.said()}")
+            session.say(f"peers {shape}: {one.outcome()}")
         for row in rows:
             session.record("speed", row["peer"], f"peer {shape}", row)
             if "ms" in row:

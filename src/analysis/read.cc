@@ -33,20 +33,22 @@ void add(WindowResult& sum, const WindowResult& one) {
 void refuse_changes(const Memory& memory, const std::string& path, const MemoryOverrides& choices,
                     std::optional<TokenId> end) {
   MemorySettings wanted = apply_memory_overrides(memory.settings, choices, end);
-  wanted.rounds = memory.settings.rounds;  // refinement passes can be changed at any time
+  wanted.refinement_passes = memory.settings.refinement_passes;  // refinement passes can be changed at any time
   if (wanted.slots != memory.settings.slots)
     bad_input(Code::memory_settings, "{} {}: the memory {} has {}; omit --slots, or use another file", "--slots",
               wanted.slots, path, memory.settings.slots);
   if (!(wanted == memory.settings))
-    bad_input(
-        Code::memory_settings,
-        "the memory {} was made with other settings (sharpness {}, match {}, decay {}, share {}, counts {}, values {}, "
-        "inherit {}, parts {}, look {}, window {}, contexts {}, context entries {}, {}); omit them, or use another "
-        "file",
-        path, fmt::join(memory.settings.sharpness, ","), memory.settings.match, memory.settings.decay,
-        memory.settings.share, memory.settings.counts, memory.settings.values, memory.settings.inherit,
-        memory.settings.parts, memory.settings.look, memory.settings.window, memory.settings.contexts,
-        memory.settings.context_entries, memory.settings.border ? "each document separately" : "all as one stream");
+    bad_input(Code::memory_settings,
+              "the memory {} was made with other settings (beta {}, threshold {}, decay {}, switch_rate {}, counts {}, "
+              "values {}, "
+              "merge_evicted {}, partitions {}, nprobe {}, window {}, contexts {}, context_entries {}, {}); omit them, "
+              "or use another "
+              "file",
+              path, fmt::join(memory.settings.beta, ","), memory.settings.threshold, memory.settings.decay,
+              memory.settings.switch_rate, memory.settings.counts, memory.settings.values,
+              memory.settings.merge_evicted, memory.settings.partitions, memory.settings.nprobe, memory.settings.window,
+              memory.settings.contexts, memory.settings.context_entries,
+              memory.settings.border ? "each document separately" : "all as one stream");
 }
 
 void require_writable(const std::string& memory) {
@@ -127,18 +129,18 @@ MemorySettings apply_memory_overrides(MemorySettings settings, const MemoryOverr
                                       std::optional<TokenId> end) {
   settings.slots = choices.slots.value_or(settings.slots);
   settings.window = choices.window.value_or(settings.window);
-  settings.match = choices.match.value_or(settings.match);
+  settings.threshold = choices.threshold.value_or(settings.threshold);
   settings.decay = choices.decay.value_or(settings.decay);
-  settings.share = choices.share.value_or(settings.share);
+  settings.switch_rate = choices.switch_rate.value_or(settings.switch_rate);
   settings.counts = choices.counts.value_or(settings.counts);
   settings.values = choices.values.value_or(settings.values);
-  settings.inherit = choices.inherit.value_or(settings.inherit);
-  settings.parts = choices.parts.value_or(settings.parts);
-  settings.look = choices.look.value_or(settings.look);
-  settings.rounds = choices.rounds.value_or(settings.rounds);
+  settings.merge_evicted = choices.merge_evicted.value_or(settings.merge_evicted);
+  settings.partitions = choices.partitions.value_or(settings.partitions);
+  settings.nprobe = choices.nprobe.value_or(settings.nprobe);
+  settings.refinement_passes = choices.refinement_passes.value_or(settings.refinement_passes);
   settings.contexts = choices.contexts.value_or(settings.contexts);
   settings.context_entries = choices.context_entries.value_or(settings.context_entries);
-  if (!choices.sharpness.empty()) settings.sharpness = choices.sharpness;
+  if (!choices.beta.empty()) settings.beta = choices.beta;
   if (choices.plain_cache) settings.become_plain_cache();
   if (choices.documents) {
     if (!end)
@@ -216,7 +218,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
     if (group.root()) require_writable(options.memory);
     memory = open_memory_for_update(run, options.memory);
     refuse_changes(memory, options.memory, options.choices, document_end(run));
-    memory.settings.rounds = options.choices.rounds.value_or(memory.settings.rounds);
+    memory.settings.refinement_passes = options.choices.refinement_passes.value_or(memory.settings.refinement_passes);
     check_settings(memory.settings, "--");
     // If one text cannot be continued, the texts read before it must not be lost.
     for (std::size_t i = 0; i < streams.size(); ++i)
@@ -284,14 +286,14 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   report.stopped = stopped;
   if (options.frozen) return report;
   save();
-  if (!stopped && refinement_passes(memory) < memory.settings.rounds) {
+  if (!stopped && refinement_passes(memory) < memory.settings.refinement_passes) {
     const auto start = std::chrono::steady_clock::now();
     report.stopped = stopped = !refine_all(model, memory, options.progress, options.stop, save);
     report.refinement_seconds = seconds_since(start);
   }
   report.memory = {options.memory, memory.settings, slots_in_use(memory), refinement_passes(memory), {}, {}};
   const std::vector<double> weights = source_weights(memory);
-  const auto kinds = static_cast<std::ptrdiff_t>(memory.settings.sharpness.size());
+  const auto kinds = static_cast<std::ptrdiff_t>(memory.settings.beta.size());
   report.memory->say.assign(weights.begin() + 1, weights.begin() + 1 + kinds);
   if (memory.settings.contexts > 0)
     report.memory->contexts =

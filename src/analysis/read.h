@@ -18,10 +18,10 @@ namespace some {
 
 // Memory settings passed by the user; the rest comes from the run or from the existing memory.
 struct MemoryOverrides {
-  std::optional<std::int64_t> slots, window, values, parts, look, rounds, contexts, context_entries;
-  std::optional<double> match, decay, share, counts;
-  std::optional<bool> inherit;
-  std::vector<double> sharpness;
+  std::optional<std::int64_t> slots, window, values, partitions, nprobe, refinement_passes, contexts, context_entries;
+  std::optional<double> threshold, decay, switch_rate, counts;
+  std::optional<bool> merge_evicted;
+  std::vector<double> beta;
   bool plain_cache = false;  // first in, first out
   bool documents = false;    // each document separately, as in training
 };

@@ -34,11 +34,11 @@ nlohmann::json loss_and_time(const RecallRow& row) { return {{"loss", row.loss},
 }  // namespace
 
 RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::int32_t>& tokens,
-                            const std::vector<std::int32_t>& looks) {
-  if (memory.store.parts() == 1)
+                            const std::vector<std::int32_t>& searches) {
+  if (memory.store.partitions() == 1)
     bad_input(Code::model_unsuitable,
               "this memory has one partition, so every query searches all slots ('some read "
-              "--parts')");
+              "--partitions')");
   if (tokens.size() < 2)
     bad_input(Code::data_nothing_to_predict, "the text is too short: it has no token to predict; use a longer text");
   RecallReport report;
@@ -47,49 +47,49 @@ RecallReport measure_recall(Model& model, Memory memory, const std::vector<std::
   report.tokens = end - 1;
   report.slots = memory.settings.slots;
   report.slots_in_use = slots_in_use(memory);
-  report.parts = memory.store.parts();
+  report.partitions = memory.store.partitions();
   report.partitions_active = memory.store.partitions_active();
   // Warm-up: one-time work such as kernel selection must not count for any row.
   read_once(model, &memory, tokens, std::min(end, window + 1), window, border, nullptr);
   report.alone = read_once(model, nullptr, tokens, end, window, border, nullptr);
   std::vector<std::int32_t> exact;
-  memory.settings.look = report.parts;
+  memory.settings.nprobe = report.partitions;
   read_once(model, &memory, tokens, std::min(end, window + 1), window, border, nullptr);
   report.exact = read_once(model, &memory, tokens, end, window, border, &exact);
-  report.exact.look = report.partitions_active;
+  report.exact.nprobe = report.partitions_active;
   report.exact.found = 1;
-  for (const std::int32_t look : looks) {
-    memory.settings.look = look;
+  for (const std::int32_t nprobe : searches) {
+    memory.settings.nprobe = nprobe;
     std::vector<std::int32_t> nearest;
     RecallRow row = read_once(model, &memory, tokens, end, window, border, &nearest);
-    row.look = look;
+    row.nprobe = nprobe;
     std::int64_t there = 0, found = 0;
     for (std::size_t i = 0; i < exact.size(); ++i) {
       there += exact[i] >= 0;
       found += exact[i] >= 0 && nearest[i] == exact[i];
     }
     row.found = there > 0 ? static_cast<double>(found) / static_cast<double>(there) : 1.0;
-    report.looks.push_back(row);
+    report.searches.push_back(row);
   }
   return report;
 }
 
 nlohmann::json to_json(const RecallReport& report) {
-  nlohmann::json looks = nlohmann::json::array();
-  for (const RecallRow& row : report.looks) {
+  nlohmann::json searches = nlohmann::json::array();
+  for (const RecallRow& row : report.searches) {
     nlohmann::json one = loss_and_time(row);
-    one["look"] = row.look;
+    one["nprobe"] = row.nprobe;
     one["found"] = row.found;
-    looks.push_back(one);
+    searches.push_back(one);
   }
   return {{"tokens", report.tokens},
           {"slots", report.slots},
           {"slots_in_use", report.slots_in_use},
-          {"parts", report.parts},
-          {"parts_begun", report.partitions_active},
+          {"partitions", report.partitions},
+          {"partitions_active", report.partitions_active},
           {"alone", loss_and_time(report.alone)},
           {"exact", loss_and_time(report.exact)},
-          {"looks", looks}};
+          {"searches", searches}};
 }
 
 }  // namespace some

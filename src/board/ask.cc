@@ -222,9 +222,9 @@ void GenerationService::write(const RunLog& run, Asked& asked, Stream& stream) {
                 {"tokens_hold_blanks", model.tokenizer.kind() == TokenizerKind::bytelevel}});
   const bool has_experts = model.recipe.model.ffn == Ffn::some;
   asked.how.routes = has_experts;
-  const auto begun = std::chrono::steady_clock::now();
+  const auto started = std::chrono::steady_clock::now();
   asked.how.stop = [&] {
-    return !stream.is_open() || worker_.stopping() || std::chrono::steady_clock::now() - begun > longest_answer;
+    return !stream.is_open() || worker_.stopping() || std::chrono::steady_clock::now() - started > longest_answer;
   };
   asked.how.memory = memory;
   std::optional<SourceFinder> finder;

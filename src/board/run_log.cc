@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t max_rows_told = 200;
+constexpr std::size_t max_rows_reported = 200;
 constexpr std::size_t max_samples_bytes = 4 << 20;  // of one evaluation
 constexpr double max_steps = 1e15;  // every integer up to here is exact as a double and fits a step counter
 
@@ -166,7 +166,7 @@ void RunLog::rates_line(std::string_view line) {
   if (stay < rows) {
     kept.table.cut(stay);
     seconds_.resize(stay);
-    if (kept.told > stay) reset_ = true;
+    if (kept.reported > stay) reset_ = true;
   }
   if (rows > 0 && (another_sitting || stay < rows)) sitting_before_ = seconds_.empty() ? 0 : seconds_.back();
   const double operations = numbers.value_of("operations_per_second"), rate = numbers.value_of("matrix_rate");
@@ -361,7 +361,7 @@ bool RunLog::poll() {
   }
   look_at_keys();
   look_at_state(changed);
-  return version_ != told_version_;
+  return version_ != reported_version_;
 }
 
 double RunLog::seconds_at(double step) const {
@@ -389,12 +389,12 @@ nlohmann::json RunLog::news() {
   bool reset = reset_;
   for (auto& [name, kept] : tables_) {
     const std::size_t rows = kept.table.rows();
-    if (kept.told > rows || rows - kept.told > max_rows_told) reset = true;
+    if (kept.reported > rows || rows - kept.reported > max_rows_reported) reset = true;
   }
   for (auto& [name, kept] : tables_) {
     const std::size_t rows = kept.table.rows();
     nlohmann::json list = nlohmann::json::array();
-    for (std::size_t row = kept.told; row < rows && !reset; ++row) {
+    for (std::size_t row = kept.reported; row < rows && !reset; ++row) {
       nlohmann::json values = nlohmann::json::object();
       for (const auto& [column, numbers] : kept.table.columns()) {
         const double value = kept.table.value(numbers, row);
@@ -404,15 +404,15 @@ nlohmann::json RunLog::news() {
       const double step = kept.table.step(row);
       list.push_back({number(step), number(kept.table.tokens(row)), number(seconds_at(step)), std::move(values)});
     }
-    if (!list.empty()) tables[name] = {{"first", kept.told}, {"rows", std::move(list)}};
-    kept.told = rows;
+    if (!list.empty()) tables[name] = {{"first", kept.reported}, {"rows", std::move(list)}};
+    kept.reported = rows;
   }
   if (reset)
     out["reset"] = true;
   else if (!tables.empty())
     out["tables"] = std::move(tables);
   reset_ = false;
-  told_version_ = version_;
+  reported_version_ = version_;
   return out;
 }
 

@@ -75,7 +75,7 @@ class RunLog {
   struct Kept {
     CurveTable table;
     std::vector<Memo> memo;
-    std::size_t told = 0;  // rows already reported by `news`
+    std::size_t reported = 0;  // rows already reported by `news`
   };
   void clear_metrics();
   void metrics_line(std::string_view line, std::uint64_t offset);
@@ -113,7 +113,7 @@ class RunLog {
   std::optional<RunListEntry> found_;  // its state
   bool final_ = false;                 // not running
   bool reset_ = true;                  // data reported so far is no longer valid
-  std::int64_t version_ = 1, told_version_ = 0;
+  std::int64_t version_ = 1, reported_version_ = 0;
   struct timespec config_time_ {
   }, keys_time_{}, memory_time_{}, labels_time_{};
   std::vector<std::int64_t> key_steps_;

@@ -43,8 +43,8 @@ std::vector<Seen> seen_slots(const Memory& memory) {
     return before[text] + static_cast<double>(place.offset);
   };
   std::set<std::int64_t> own;  // indices of texts read by this memory
-  for (const HistoryEntry& deed : memory.history) {
-    if (deed.kind == HistoryEntry::Kind::read) own.insert(deed.reading.text);
+  for (const HistoryEntry& entry : memory.history) {
+    if (entry.kind == HistoryEntry::Kind::read) own.insert(entry.reading.text);
   }
   const Tensor& values = memory.store.values;
   const std::vector<double> counts = read_vector(memory.store.counts);
@@ -75,14 +75,15 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
       dots.push_back({s, chart_number(places[s].x), chart_number(places[s].y), chart_number(shown[s].count),
                       static_cast<int>(state)});
     }
-    std::int64_t births = 0, hits = 0, taken = 0;
+    std::int64_t inserted = 0, hits = 0, taken = 0;
     for (const Seen& one : all) {
       if (now(one.born))
-        ++(one.born_elsewhere ? taken : births);
+        ++(one.born_elsewhere ? taken : inserted);
       else if (now(one.hit))
         ++(one.hit_elsewhere ? taken : hits);
     }
-    frames.push_back({{"tokens", static_cast<std::int64_t>(end)}, {"births", births}, {"hits", hits}, {"dots", dots}});
+    frames.push_back(
+        {{"tokens", static_cast<std::int64_t>(end)}, {"inserted", inserted}, {"hits", hits}, {"dots", dots}});
     if (taken > 0) frames.back()["taken"] = taken;
   }
   return frames;

@@ -14,7 +14,7 @@ std::atomic<int> first_signal{0};
 std::atomic<bool> saving{false};
 
 // `timeout` and schedulers signal a program and then its whole group: two signals within this time count as one.
-constexpr auto same_wish = std::chrono::seconds(1);
+constexpr auto one_request = std::chrono::seconds(1);
 }  // namespace
 
 void watch_signals() {
@@ -34,7 +34,7 @@ void watch_signals() {
       if (first_signal.load() == 0) {
         first = now;
         first_signal = number;
-      } else if (now - first >= same_wish) {
+      } else if (now - first >= one_request) {
         while (saving) std::this_thread::sleep_for(std::chrono::milliseconds(5));
         std::_Exit(128 + number);
       }

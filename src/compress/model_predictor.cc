@@ -127,11 +127,11 @@ void ModelPredictor::append(int part, int place) {
   window[length++] = token;
 
   Position& position = positions_[static_cast<std::size_t>(part)];
-  std::vector<double> said(static_cast<std::size_t>(mixture_.sources()));
-  for (std::size_t source = 0; source < said.size(); ++source)
-    said[source] =
+  std::vector<double> probabilities(static_cast<std::size_t>(mixture_.sources()));
+  for (std::size_t source = 0; source < probabilities.size(); ++source)
+    probabilities[source] =
         position.probabilities[source * static_cast<std::size_t>(vocabulary_) + static_cast<std::size_t>(token)];
-  mixture_.learn(position.mixture, said);
+  mixture_.learn(position.mixture, probabilities);
   contexts_.learn(position.before, token, -1);
   position.before.push_back(token);
   if (std::ssize(position.before) > contexts_.settings().longest) position.before.erase(position.before.begin());

@@ -21,22 +21,30 @@ constexpr std::array settings = {
     OldName{"some.listen", "some.token_shift"},
     OldName{"data.train_stories", "data.train_documents"},
     OldName{"data.valid_stories", "data.valid_documents"},
+    OldName{"memory.match", "memory.threshold"},
+    OldName{"memory.sharpness", "memory.beta"},
+    OldName{"memory.share", "memory.switch_rate"},
+    OldName{"memory.inherit", "memory.merge_evicted"},
+    OldName{"memory.parts", "memory.partitions"},
+    OldName{"memory.look", "memory.nprobe"},
+    OldName{"memory.rounds", "memory.refinement_passes"},
 };
 constexpr std::array values = {
     OldValue{"some.routing", "random", "hash"},
     OldValue{"some.modulation", "factor", "multiplicative"},
     OldValue{"some.modulation", "inside", "additive"},
 };
-// A key of a line of metrics.jsonl.
-constexpr std::array metrics = {
+// A key of a line of metrics.jsonl, or of the header of a memory.
+constexpr std::array keys = {
     OldName{"load_over_fair", "max_over_mean_load"},
     OldName{"stories", "documents"},
+    OldName{"deeds", "history"},
+    OldName{"settle", "refine"},
 };
 // A part of a tensor's name, between dots.
 constexpr std::array tensors = {
-    OldName{"look_back", "conv"},
-    OldName{"readin", "input_proj"},
-    OldName{"readout", "output_proj"},
+    OldName{"look_back", "conv"},    OldName{"readin", "input_proj"},    OldName{"readout", "output_proj"},
+    OldName{"centres", "centroids"}, OldName{"tallies", "entry_counts"}, OldName{"settled", "refined"},
 };
 
 }  // namespace
@@ -55,10 +63,18 @@ std::string current_value(std::string_view setting, std::string_view value) {
   return std::string(value);
 }
 
-std::string metric_name(const JsonObject& line, std::string_view name) {
-  if (line.has(std::string(name))) return std::string(name);
-  for (const OldName& one : metrics) {
-    if (one.current == name && line.has(std::string(one.old))) return std::string(one.old);
+JsonObject with_current_settings(const JsonObject& object, std::string_view table) {
+  const std::string prefix = std::string(table) + '.';
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [key, value] : object.json().items())
+    out[current_setting(prefix + key).substr(prefix.size())] = value;
+  return {std::move(out), object.origin()};
+}
+
+std::string key_in(const JsonObject& object, std::string_view name) {
+  if (object.has(std::string(name))) return std::string(name);
+  for (const OldName& one : keys) {
+    if (one.current == name && object.has(std::string(one.old))) return std::string(one.old);
   }
   return std::string(name);
 }

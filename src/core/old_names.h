@@ -13,8 +13,12 @@ namespace some {
 std::string current_setting(std::string_view name);
 // The current word for a value of a setting (by its current name), "random" of some.routing -> "hash".
 std::string current_value(std::string_view setting, std::string_view value);
-// The current name of a metric in a line of metrics.jsonl, or the name that version 0.2 wrote, whichever the line has.
-std::string metric_name(const JsonObject& line, std::string_view name);
+// A copy of an object whose keys are settings of one table, with the current names: {"match": 0.8} of memory ->
+// {"threshold": 0.8}.
+JsonObject with_current_settings(const JsonObject& object, std::string_view table);
+// The current name of a key of a line of metrics.jsonl or of a memory's header, or the name that version 0.2 wrote,
+// whichever the object has.
+std::string key_in(const JsonObject& object, std::string_view name);
 // The current name of a tensor of a checkpoint or fixture, "layers.0.readin.weight" -> "layers.0.input_proj.weight".
 std::string current_tensor(std::string_view name);
 // The reverse: the name that a tensor had in version 0.2. Initial values are drawn from random streams of these names

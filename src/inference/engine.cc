@@ -419,7 +419,7 @@ void Engine::process(Flight& flight, DecodeResult result) {
 }
 
 bool Engine::step() {
-  const auto begun = std::chrono::steady_clock::now();
+  const auto started = std::chrono::steady_clock::now();
   bool worked = apply_cancels();
   admit();
   // A one-token prompt that is only scored has nothing to predict.
@@ -457,7 +457,7 @@ bool Engine::step() {
     process(done, std::move(result));
   }
   const std::lock_guard lock(mutex_);
-  statistics_.busy_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  statistics_.busy_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
   return true;
 }
 

@@ -98,7 +98,7 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
                    {"time", "", true}};
   for (const RunGroup* group : groups) {
     const RunHistory& run = group->first();
-    std::optional<double> told, told_gini;
+    std::optional<double> published_loss, published_gini;
     Spread here = spread_of(*group, final_headline);
     Spread gini = spread_of(*group, [](const RunHistory& one) -> std::optional<double> {
       if (one.last() == nullptr || one.middle >= one.last()->layers.size()) return std::nullopt;
@@ -106,19 +106,21 @@ Table overview_table(const std::string& id, const std::vector<const RunGroup*>& 
     });
     if (const Published* published = group->published(); published != nullptr && !published->epochs.empty()) {
       const auto& values = published->epochs.back().values;
-      if (values.count("val") > 0) told = values.at("val");
-      if (values.count("gini") > 0) told_gini = values.at("gini");
+      if (values.count("val") > 0) published_loss = values.at("val");
+      if (values.count("gini") > 0) published_gini = values.at("gini");
     }
-    const auto told_text = [&](const std::optional<double>& value, int digits) {
+    const auto published_cell = [&](const std::optional<double>& value, int digits) {
       return value ? published_text(*group, fixed(*value, digits)) : Text("–");
     };
     table.rows.push_back(
         {Text().link(group->name, group->id()), group->title(), state_of(*group),
          fmt::format("{:.2f}", static_cast<double>(run.parameters.total) / 1e6),
-         fmt::format("{:.2f}", static_cast<double>(run.parameters.trainable) / 1e6), told_text(told, 4), here.text(4),
-         told && here.count > 0 && group->comparable() ? fmt::format("{:+.4f}", here.mean - *told) : "–",
-         spread_of(*group, final_loss).text(4), spread_of(*group, final_bits).text(4), told_text(told_gini, 3),
-         gini.text(3), run.timing.seconds > 0 ? duration(run.timing.seconds) : "–"});
+         fmt::format("{:.2f}", static_cast<double>(run.parameters.trainable) / 1e6), published_cell(published_loss, 4),
+         here.text(4),
+         published_loss && here.count > 0 && group->comparable() ? fmt::format("{:+.4f}", here.mean - *published_loss)
+                                                                 : "–",
+         spread_of(*group, final_loss).text(4), spread_of(*group, final_bits).text(4),
+         published_cell(published_gini, 3), gini.text(3), run.timing.seconds > 0 ? duration(run.timing.seconds) : "–"});
   }
   return table;
 }

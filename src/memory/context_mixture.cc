@@ -69,7 +69,7 @@ void ContextMixture::weights(const MixtureContext& context, std::span<double> ou
 double ContextMixture::learn(const MixtureContext& context, std::span<const double> probabilities) {
   const std::size_t count = index_of(sources());
   const double floor = std::max(1e-12, floor_per_share * share_), set_share = set_share_per_share * share_;
-  std::array<double, 1 + max_sharpnesses + max_orders> mixed;
+  std::array<double, 1 + max_betas + max_orders> mixed;
   weights(context, std::span(mixed).first(count));
   double out = 0;
   for (std::size_t i = 0; i < count; ++i) out += mixed[i] * probabilities[i];
@@ -163,7 +163,7 @@ MixtureContext mixture_context(const ContextMatch& match, std::span<const std::i
 
 double mix_position(const ContextStore& contexts, ContextMixture& mixture, std::span<const std::int32_t> before,
                     std::int32_t target, double model, std::span<const double> states) {
-  std::array<double, 1 + max_sharpnesses + max_orders> sources;
+  std::array<double, 1 + max_betas + max_orders> sources;
   const ContextMatch match = contexts.find(before);
   sources[0] = std::max(std::exp(-model), std::numeric_limits<double>::min());
   std::copy(states.begin(), states.end(), sources.begin() + 1);

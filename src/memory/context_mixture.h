@@ -30,7 +30,7 @@ class ContextMixture {
  public:
   ContextMixture() = default;
   // states: inverse temperatures of the slots (0: no slots); orders: number of context orders. share:
-  // MemorySettings::share, how fast weights forget.
+  // MemorySettings::switch_rate, how fast weights forget.
   ContextMixture(int states, int orders, int vocabulary, double share);
 
   int sources() const { return 1 + states_ + orders_; }

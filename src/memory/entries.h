@@ -48,23 +48,23 @@ struct Entries {
   // Merges a token of another slot, with its count. It is added to the same token if the slot holds it. Otherwise it
   // takes a free entry, or replaces the token with the lowest count (the first of them) if that count is not larger
   // than its own. Otherwise it is dropped.
-  SOME_HD void take(std::int32_t token, Number tally, Where first, Where last) const {
+  SOME_HD void take(std::int32_t token, Number token_count, Where first, Where last) const {
     const int same = entry_of(token);
     if (same < count) {
-      entry_counts[same * stride] += tally;
+      entry_counts[same * stride] += token_count;
       return;
     }
     int least = 0;
     for (int j = 0; j < count; ++j) {
       if (values[j * stride] < 0) {
-        put(j, token, tally, first, last);
+        put(j, token, token_count, first, last);
         return;
       }
       if (entry_counts[j * stride] < entry_counts[least * stride]) least = j;
     }
-    if (entry_counts[least * stride] <= tally) put(least, token, tally, first, last);
+    if (entry_counts[least * stride] <= token_count) put(least, token, token_count, first, last);
   }
-  SOME_HD void take_all(const Entries& other) const {
+  SOME_HD void merge_all(const Entries& other) const {
     for (int j = 0; j < other.count; ++j) {
       const std::int64_t at = j * other.stride;
       if (other.values[at] >= 0) take(other.values[at], other.entry_counts[at], other.born[at], other.hit[at]);
@@ -78,9 +78,9 @@ struct Entries {
   }
 
  private:
-  SOME_HD void put(int j, std::int32_t token, Number tally, Where first, Where last) const {
+  SOME_HD void put(int j, std::int32_t token, Number token_count, Where first, Where last) const {
     values[j * stride] = token;
-    entry_counts[j * stride] = tally;
+    entry_counts[j * stride] = token_count;
     born[j * stride] = first;
     hit[j * stride] = last;
   }

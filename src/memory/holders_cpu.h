@@ -23,8 +23,8 @@ class TargetSlots {
       : store_(store), targets_(targets.data<std::int32_t>()) {
     const std::int64_t positions = targets.dim(0);
     const bool some = searches_some_partitions(store, settings);
-    const std::int64_t looks = positions * (some ? partitions_to_search(store, settings) : 1);
-    listed_ = looks >= worth_a_list * (some ? store.partitions_active() : 1);
+    const std::int64_t searches = positions * (some ? partitions_to_search(store, settings) : 1);
+    listed_ = searches >= worth_a_list * (some ? store.partitions_active() : 1);
     if (listed_) list(ctx, positions);
   }
 
@@ -43,7 +43,7 @@ class TargetSlots {
   static constexpr std::int64_t worth_a_list = 24;  // scans of the store that cost about as much as building the list
   static constexpr std::int64_t slots_of_a_piece = 1024;
 
-  static T part_of(T tally, T count) { return tally / std::max(count, T(1)); }
+  static T part_of(T token_count, T count) { return token_count / std::max(count, T(1)); }
 
   // Counting sort: counts the holders of each token per piece of the store, which gives their positions in the list.
   void list(Context& ctx, std::int64_t positions) {
@@ -99,9 +99,9 @@ class TargetSlots {
     std::fill_n(entry_counts_or_totals, width, T(0));
     for (std::int64_t j = 0; j < store_.entries(); ++j) {
       const std::int32_t* value = store_.values.data<std::int32_t>() + j * slots + first;
-      const T* tally = store_.entry_counts_or_totals().template data<T>() + j * slots + first;
+      const T* token_count = store_.entry_counts_or_totals().template data<T>() + j * slots + first;
 #pragma omp simd
-      for (std::int64_t m = 0; m < width; ++m) entry_counts_or_totals[m] += value[m] == token ? tally[m] : T(0);
+      for (std::int64_t m = 0; m < width; ++m) entry_counts_or_totals[m] += value[m] == token ? token_count[m] : T(0);
     }
     Holder<T>* out = thread_buffer<Holder<T>>(2, width);
     std::size_t found = 0;

@@ -43,12 +43,12 @@ struct Slots {
   }
   // Returns the token with the highest count, the first among equals.
   std::int32_t main_token(std::size_t m) {
-    const auto held = entries(m);
+    const auto contents = entries(m);
     std::int64_t best = 0;
-    for (std::int64_t j = 1; j < held.count; ++j) {
-      if (held.entry_counts[j * held.stride] > held.entry_counts[best * held.stride]) best = j;
+    for (std::int64_t j = 1; j < contents.count; ++j) {
+      if (contents.entry_counts[j * contents.stride] > contents.entry_counts[best * contents.stride]) best = j;
     }
-    return held.values[best * held.stride];
+    return contents.values[best * contents.stride];
   }
   void clear(std::size_t m) {
     std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(m * d), d, 0.0);
@@ -63,7 +63,7 @@ struct Slots {
     clear(m);
     std::copy_n(from.keys.begin() + static_cast<std::ptrdiff_t>(slot * d), d,
                 keys.begin() + static_cast<std::ptrdiff_t>(m * d));
-    entries(m).take_all(from.entries(slot));
+    entries(m).merge_all(from.entries(slot));
     counts[m] = entries(m).total();
     usage[m] = from.usage[slot];
   }
@@ -90,7 +90,7 @@ struct Slots {
     for (std::size_t m = 0; m < counts.size(); ++m) {
       if (!empty(m)) store.reach = static_cast<std::int64_t>(m) + 1;
     }
-    if (store.parts() > 1) {  // whole partitions, at least the first
+    if (store.partitions() > 1) {  // whole partitions, at least the first
       const std::int64_t size = store.partition_size();
       store.reach = std::max<std::int64_t>(1, (store.reach + size - 1) / size) * size;
     }
@@ -103,34 +103,34 @@ class Partitions {
  public:
   Partitions(const Store& store, const MemorySettings& settings, Slots& slots)
       : slots_(slots),
-        parts_(static_cast<std::size_t>(store.parts())),
+        parts_(static_cast<std::size_t>(store.partitions())),
         size_(slots.counts.size() / parts_),
-        look_(static_cast<std::size_t>(settings.look)),
-        begun_(parts_ > 1 ? static_cast<std::size_t>(store.partitions_active()) : 1),
+        nprobe_(static_cast<std::size_t>(settings.nprobe)),
+        active_(parts_ > 1 ? static_cast<std::size_t>(store.partitions_active()) : 1),
         order_(parts_),
         next_(parts_, 0) {
-    if (parts_ > 1) centres_ = read_vector(store.centres);
+    if (parts_ > 1) centroids_ = read_vector(store.centroids);
   }
 
   // Returns the first slots of the partitions that a key searches, nearest first.
   std::vector<std::size_t> seen_from(const double* key) const {
     if (parts_ == 1) return {0};
     std::vector<std::pair<double, std::size_t>> near;
-    for (std::size_t p = 0; p < begun_; ++p) {
-      const double* centre = centres_.data() + p * slots_.d;
-      const double length = std::sqrt(std::inner_product(centre, centre + slots_.d, centre, 0.0));
-      near.emplace_back(-std::inner_product(key, key + slots_.d, centre, 0.0) / std::max(length, 1e-12), p * size_);
+    for (std::size_t p = 0; p < active_; ++p) {
+      const double* centroid = centroids_.data() + p * slots_.d;
+      const double length = std::sqrt(std::inner_product(centroid, centroid + slots_.d, centroid, 0.0));
+      near.emplace_back(-std::inner_product(key, key + slots_.d, centroid, 0.0) / std::max(length, 1e-12), p * size_);
     }
-    const std::size_t look = std::min(look_, begun_);
-    std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(look), near.end());
+    const std::size_t nprobe = std::min(nprobe_, active_);
+    std::partial_sort(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(nprobe), near.end());
     std::vector<std::size_t> out;
-    for (std::size_t i = 0; i < look; ++i) out.push_back(near[i].second);
+    for (std::size_t i = 0; i < nprobe; ++i) out.push_back(near[i].second);
     return out;
   }
   std::size_t size() const { return size_; }
   // Adds to the centroid of a slot's partition what was merged into the slot.
   void attract(std::size_t slot, const double* key, double count) {
-    for (std::size_t c = 0; parts_ > 1 && c < slots_.d; ++c) centres_[slot / size_ * slots_.d + c] += count * key[c];
+    for (std::size_t c = 0; parts_ > 1 && c < slots_.d; ++c) centroids_[slot / size_ * slots_.d + c] += count * key[c];
   }
 
   // Returns the least used slot that was not assigned before, among the partitions that a key searches; none if all
@@ -148,15 +148,15 @@ class Partitions {
   void mark_given_away(Threads& threads, std::size_t slot) {
     const std::size_t part = slot / size_;
     ++next_[part];
-    if (begun_ == parts_) return;
+    if (active_ == parts_) return;
     const auto first = static_cast<std::ptrdiff_t>(part * size_), width = static_cast<std::ptrdiff_t>(size_);
     const std::span<const double> counts(slots_.counts.data() + first, size_);
     if (!is_full(std::count_if(counts.begin(), counts.end(), [](double n) { return n > 0; }), width)) return;
     const auto d = static_cast<std::ptrdiff_t>(slots_.d);
     const PartitionSplit division =
         plan_partition_split(threads, std::span(slots_.keys).subspan(part * size_ * slots_.d, size_ * slots_.d), counts,
-                             std::span(centres_).subspan(part * slots_.d, slots_.d));
-    std::size_t to = begun_ * size_, left = part * size_;
+                             std::span(centroids_).subspan(part * slots_.d, slots_.d));
+    std::size_t to = active_ * size_, left = part * size_;
     for (const std::int64_t m : division.go) slots_.take(to++, slots_, part * size_ + static_cast<std::size_t>(m));
     for (const std::int64_t m : division.stay) {
       if (const std::size_t from = part * size_ + static_cast<std::size_t>(m); from != left)
@@ -164,22 +164,22 @@ class Partitions {
       ++left;
     }
     for (; left < (part + 1) * size_; ++left) slots_.clear(left);
-    std::copy(division.centre_of_stay.begin(), division.centre_of_stay.end(),
-              centres_.begin() + static_cast<std::ptrdiff_t>(part) * d);
-    std::copy(division.centre_of_go.begin(), division.centre_of_go.end(),
-              centres_.begin() + static_cast<std::ptrdiff_t>(begun_) * d);
-    for (const std::size_t p : {part, begun_}) {
+    std::copy(division.centroid_of_stay.begin(), division.centroid_of_stay.end(),
+              centroids_.begin() + static_cast<std::ptrdiff_t>(part) * d);
+    std::copy(division.centroid_of_go.begin(), division.centroid_of_go.end(),
+              centroids_.begin() + static_cast<std::ptrdiff_t>(active_) * d);
+    for (const std::size_t p : {part, active_}) {
       order_[p].clear();
       next_[p] = 0;
     }
-    ++begun_;
+    ++active_;
   }
 
   void put(Context& ctx, Store& store) const {
     if (parts_ == 1) return;
-    Tensor host = Tensor::empty(store.centres.shape(), DType::f64);
-    std::copy(centres_.begin(), centres_.end(), host.data<double>());
-    store.centres.copy_from(host.to(ctx.master));
+    Tensor host = Tensor::empty(store.centroids.shape(), DType::f64);
+    std::copy(centroids_.begin(), centroids_.end(), host.data<double>());
+    store.centroids.copy_from(host.to(ctx.master));
   }
 
  private:
@@ -196,16 +196,16 @@ class Partitions {
   }
 
   Slots& slots_;
-  std::size_t parts_, size_, look_, begun_;
-  std::vector<double> centres_;
+  std::size_t parts_, size_, nprobe_, active_;
+  std::vector<double> centroids_;
   std::vector<std::vector<std::size_t>> order_;
   std::vector<std::size_t> next_;
 };
 
 void move_texts(std::vector<HistoryEntry>& history, const std::vector<std::int64_t>& to) {
-  for (HistoryEntry& deed : history) {
-    if (deed.kind == HistoryEntry::Kind::read) deed.reading.text = to[static_cast<std::size_t>(deed.reading.text)];
-    move_texts(deed.others, to);
+  for (HistoryEntry& entry : history) {
+    if (entry.kind == HistoryEntry::Kind::read) entry.reading.text = to[static_cast<std::size_t>(entry.reading.text)];
+    move_texts(entry.others, to);
   }
 }
 
@@ -264,8 +264,8 @@ Memory make_memory(Context& ctx, MemorySettings settings, const ModelConfig& con
 }
 
 ContextMixture make_mixture(const MemorySettings& settings, int vocabulary) {
-  return ContextMixture(static_cast<int>(settings.sharpness.size()), settings.of_contexts().orders(), vocabulary,
-                        settings.share);
+  return ContextMixture(static_cast<int>(settings.beta.size()), settings.of_contexts().orders(), vocabulary,
+                        settings.switch_rate);
 }
 
 std::int64_t slots_in_use(const Memory& memory) {
@@ -275,12 +275,12 @@ std::int64_t slots_in_use(const Memory& memory) {
 }
 
 std::vector<double> mixture_weights(const MemorySettings& settings, const std::vector<double>& shares) {
-  std::vector<double> say(settings.sharpness.size(), 0.0);
-  for (std::size_t s = 0; s < say.size(); ++s) {
+  std::vector<double> memory_weights(settings.beta.size(), 0.0);
+  for (std::size_t s = 0; s < memory_weights.size(); ++s) {
     for (std::size_t j = 0; j < mixture_shares.size(); ++j)
-      say[s] += mixture_shares[j] * shares[s * mixture_shares.size() + j];
+      memory_weights[s] += mixture_shares[j] * shares[s * mixture_shares.size() + j];
   }
-  return say;
+  return memory_weights;
 }
 
 std::vector<double> source_weights(const Memory& memory) {
@@ -300,10 +300,10 @@ std::int64_t prune(Context& ctx, Memory& memory, std::int64_t min_count) {
   }
   slots.put(ctx, memory.store);
   memory.contexts.prune(min_count);
-  HistoryEntry deed;
-  deed.kind = HistoryEntry::Kind::prune;
-  deed.min_count = min_count;
-  memory.history.push_back(deed);
+  HistoryEntry entry;
+  entry.kind = HistoryEntry::Kind::prune;
+  entry.min_count = min_count;
+  memory.history.push_back(entry);
   return emptied;
 }
 
@@ -353,14 +353,14 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
     if (theirs.empty(m)) continue;
     const double* key = theirs.keys.data() + m * d;
     const std::int32_t token = theirs.main_token(m);
-    double best = memory.settings.match;
+    double best = memory.settings.threshold;
     std::size_t found = own;
     for (const std::size_t first : parts.seen_from(key)) {
       for (std::size_t i = first; i < first + parts.size(); ++i) {
         if (mine.empty(i) || !mine.entries(i).holds(token)) continue;
         const double product = std::inner_product(key, key + d, mine.keys.data() + i * d, 0.0);
         if (product < best || (product == best && i > found)) continue;
-        if (!(product > memory.settings.match)) continue;
+        if (!(product > memory.settings.threshold)) continue;
         best = product;
         found = i;
       }
@@ -377,14 +377,15 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
       square += here[c] * here[c];
     }
     for (std::size_t c = 0; c < d; ++c) here[c] /= std::max(std::sqrt(square), 1e-12);
-    const auto held = mine.entries(found), given = theirs.entries(m);
+    const auto contents = mine.entries(found), given = theirs.entries(m);
     for (std::int64_t j = 0; j < given.count; ++j) {
-      const int at = held.entry_of(given.values[j * given.stride]);
-      if (given.values[j * given.stride] >= 0 && at < held.count)
-        held.hit[at * held.stride] = given.hit[j * given.stride];  // the other memory's texts count as read later
+      const int at = contents.entry_of(given.values[j * given.stride]);
+      if (given.values[j * given.stride] >= 0 && at < contents.count)
+        contents.hit[at * contents.stride] =
+            given.hit[j * given.stride];  // the other memory's texts count as read later
     }
-    held.take_all(given);
-    mine.counts[found] = held.total();
+    contents.merge_all(given);
+    mine.counts[found] = contents.total();
     mine.usage[found] += theirs.usage[m];
     parts.attract(found, key, theirs.counts[m]);
   }
@@ -401,12 +402,12 @@ void merge(Context& ctx, Memory& memory, const Memory& other) {
   mine.put(ctx, memory.store);
   parts.put(ctx, memory.store);
   if (memory.settings.contexts > 0 && other.settings.contexts > 0) memory.contexts.merge(other.contexts, moved);
-  HistoryEntry deed;
-  deed.kind = HistoryEntry::Kind::merge;
-  deed.settings = other.settings;
-  deed.others = other.history;
-  move_texts(deed.others, to);
-  memory.history.push_back(deed);
+  HistoryEntry entry;
+  entry.kind = HistoryEntry::Kind::merge;
+  entry.settings = other.settings;
+  entry.others = other.history;
+  move_texts(entry.others, to);
+  memory.history.push_back(entry);
 }
 
 }  // namespace some

@@ -36,7 +36,7 @@ struct HistoryEntry {
   MemorySettings settings;           // for merge: settings of the other memory
   std::vector<HistoryEntry> others;  // for merge: history of the other memory; this memory has its texts
   std::int64_t min_count = 0;        // for prune: slots with a lower count were emptied
-  std::int64_t rounds = 0;           // for refine: number of consecutive refinement passes
+  std::int64_t passes = 0;           // for refine: number of consecutive refinement passes
   bool operator==(const HistoryEntry&) const = default;
 };
 
@@ -69,10 +69,10 @@ ContextMixture make_mixture(const MemorySettings& settings, int vocabulary);
 
 // Returns the number of slots that are not empty.
 std::int64_t slots_in_use(const Memory& memory);
-// Returns the weight of a memory's slots in a prediction, per sharpness: the sum of share * mixture weight (Λ · ω).
+// Returns the weight of a memory's slots in a prediction, per beta: the sum of share * mixture weight (Λ · ω).
 std::vector<double> mixture_weights(const MemorySettings& settings, const std::vector<double>& shares);
 
-// Returns the weight of each source in predictions in general: the model, the slots for each sharpness, and the
+// Returns the weight of each source in predictions in general: the model, the slots for each beta, and the
 // contexts of each order if there are any.
 std::vector<double> source_weights(const Memory& memory);
 

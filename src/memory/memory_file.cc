@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/files/folders.h"
+#include "core/old_names.h"
 #include "tensor/safetensors.h"
 
 namespace some {
@@ -17,49 +18,49 @@ constexpr std::size_t max_texts = 1 << 20;
 
 nlohmann::json to_json(const std::vector<HistoryEntry>& history) {
   nlohmann::json list = nlohmann::json::array();
-  for (const HistoryEntry& deed : history) {
-    switch (deed.kind) {
+  for (const HistoryEntry& entry : history) {
+    switch (entry.kind) {
       case HistoryEntry::Kind::read:
-        list.push_back({{"read", deed.reading.text},
-                        {"begin", deed.reading.begin},
-                        {"end", deed.reading.end},
-                        {"window", deed.reading.window},
-                        {"at_once", deed.reading.together}});
+        list.push_back({{"read", entry.reading.text},
+                        {"begin", entry.reading.begin},
+                        {"end", entry.reading.end},
+                        {"window", entry.reading.window},
+                        {"at_once", entry.reading.together}});
         break;
       case HistoryEntry::Kind::merge:
-        list.push_back({{"merge", to_json(deed.others)}, {"settings", to_json(deed.settings)}});
+        list.push_back({{"merge", to_json(entry.others)}, {"settings", to_json(entry.settings)}});
         break;
-      case HistoryEntry::Kind::prune: list.push_back({{"prune", deed.min_count}}); break;
-      case HistoryEntry::Kind::refine: list.push_back({{"settle", deed.rounds}}); break;
+      case HistoryEntry::Kind::prune: list.push_back({{"prune", entry.min_count}}); break;
+      case HistoryEntry::Kind::refine: list.push_back({{"refine", entry.passes}}); break;
     }
   }
   return list;
 }
 
-std::vector<HistoryEntry> deeds_from(const JsonObject& from, const std::string& key,
-                                     const std::vector<MemoryText>& texts) {
+std::vector<HistoryEntry> history_from(const JsonObject& from, const std::string& key,
+                                       const std::vector<MemoryText>& texts) {
   std::vector<HistoryEntry> history;
   for (const JsonObject& one : from.objects(key)) {
-    HistoryEntry deed;
+    HistoryEntry entry;
     if (one.has("merge")) {
-      deed.kind = HistoryEntry::Kind::merge;
-      deed.settings = settings_from(one.object("settings"));
-      deed.others = deeds_from(one, "merge", texts);
+      entry.kind = HistoryEntry::Kind::merge;
+      entry.settings = settings_from(one.object("settings"));
+      entry.others = history_from(one, "merge", texts);
     } else if (one.has("prune")) {
-      deed.kind = HistoryEntry::Kind::prune;
-      deed.min_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
-    } else if (one.has("settle")) {
-      deed.kind = HistoryEntry::Kind::refine;
-      deed.rounds = one.need<std::int64_t>("settle", 1, max_rounds);
+      entry.kind = HistoryEntry::Kind::prune;
+      entry.min_count = one.need<std::int64_t>("prune", 0, std::int64_t{1} << 40);
+    } else if (one.has(key_in(one, "refine"))) {
+      entry.kind = HistoryEntry::Kind::refine;
+      entry.passes = one.need<std::int64_t>(key_in(one, "refine"), 1, max_refinement_passes);
     } else {
       const auto text = one.need<std::int64_t>("read", 0, static_cast<std::int64_t>(texts.size()) - 1);
       const auto tokens = static_cast<std::int64_t>(texts[static_cast<std::size_t>(text)].tokens.size());
       const auto begin = one.need<std::int64_t>("begin", 1, tokens);
-      deed.reading = {text, begin, one.need<std::int64_t>("end", begin, tokens),
-                      one.need<std::int64_t>("window", 1, max_window),
-                      one.need<std::int64_t>("at_once", 1, std::int64_t{1} << 20)};
+      entry.reading = {text, begin, one.need<std::int64_t>("end", begin, tokens),
+                       one.need<std::int64_t>("window", 1, max_window),
+                       one.need<std::int64_t>("at_once", 1, std::int64_t{1} << 20)};
     }
-    history.push_back(deed);
+    history.push_back(entry);
   }
   return history;
 }
@@ -87,7 +88,9 @@ Tensor places_of(const Tensor& packed_places) {
 
 class Loader {
  public:
-  Loader(Context& ctx, const std::string& path) : ctx_(ctx), file_(SafetensorsFile::open(path)) {}
+  Loader(Context& ctx, const std::string& path) : ctx_(ctx), file_(SafetensorsFile::open(path)) {
+    file_.rename(current_tensor);
+  }
 
   Memory load() {
     const auto& metadata = file_.metadata();
@@ -120,7 +123,7 @@ class Loader {
     files.resize(names.size());
     for (std::size_t i = 0; i < names.size(); ++i)
       memory.texts.push_back({names[i], tokens(fmt::format("text.{}", i)), files[i]});
-    memory.history = deeds_from(header, "deeds", memory.texts);
+    memory.history = history_from(header, key_in(header, "history"), memory.texts);
 
     Store& store = memory.store;
     store.reach = header.need<std::int64_t>("reach", 0, slots);
@@ -129,8 +132,8 @@ class Loader {
     store.counts = numbers("counts", {slots}, 0, 1e15);
     store.usage = numbers("usage", {slots}, 0, 1e15);
     store.shares = numbers("shares", {memory.settings.mixed()}, 0, 1.001);
-    if (const std::int64_t parts = memory.settings.parts; parts > 1) {
-      store.centres = numbers("centres", {parts, keys[1]}, -1e15, 1e15);
+    if (const std::int64_t parts = memory.settings.partitions; parts > 1) {
+      store.centroids = numbers("centroids", {parts, keys[1]}, -1e15, 1e15);
       if (store.reach < slots / parts || store.reach % (slots / parts) != 0)
         bad_input(Code::memory_invalid,
                   "{}: its header: reach is {}; must be a multiple of {}, the slots per partition", path(), store.reach,
@@ -138,8 +141,8 @@ class Loader {
     }
     const Tensor values = load("values", entries_shape(entries, slots), DType::i32);
     const Tensor counts = file_.load("counts").to(DType::f64);
-    if (entries > 1) store.entry_counts = numbers("tallies", {entries, slots}, 0, 1e15);
-    const Tensor entry_counts = entries > 1 ? file_.load("tallies").to(DType::f64) : counts;
+    if (entries > 1) store.entry_counts = numbers("entry_counts", {entries, slots}, 0, 1e15);
+    const Tensor entry_counts = entries > 1 ? file_.load("entry_counts").to(DType::f64) : counts;
     for (std::int64_t m = 0; m < slots; ++m)
       check_slot(m, values.data<std::int32_t>(), entry_counts.data<double>(), counts.data<double>()[m], memory);
     store.values = on_device(values.reshape({entries, slots}));
@@ -158,10 +161,11 @@ class Loader {
     double sum = 0;
     for (std::int64_t j = 0; j < entries; ++j) {
       const std::int32_t value = values[j * slots + m];
-      const double tally = entry_counts[j * slots + m];
-      sum += tally;
-      if (value < -1 || (value == -1) != !(tally > 0) || (j == 0 && (value == -1) != !(count > 0)))
-        bad_input(Code::memory_damaged, "{}: slot {} is damaged: value {} with a count of {}", path(), m, value, tally);
+      const double token_count = entry_counts[j * slots + m];
+      sum += token_count;
+      if (value < -1 || (value == -1) != !(token_count > 0) || (j == 0 && (value == -1) != !(count > 0)))
+        bad_input(Code::memory_damaged, "{}: slot {} is damaged: value {} with a count of {}", path(), m, value,
+                  token_count);
     }
     if (count > 0 && (m >= memory.store.reach || !(std::abs(sum - count) <= 1e-4 * count)))
       bad_input(Code::memory_damaged, "{}: slot {} is damaged: its count is {}, but its tokens add up to {}", path(), m,
@@ -199,8 +203,8 @@ class Loader {
     state.places = std::move(packed_places);
     memory.contexts = ContextStore::restore(settings, vocabulary, state, path());
     memory.mixture =
-        ContextMixture::restore(static_cast<int>(memory.settings.sharpness.size()), settings.orders(), vocabulary,
-                                memory.settings.share, list<double>("contexts.mixture", 1, DType::f64), path());
+        ContextMixture::restore(static_cast<int>(memory.settings.beta.size()), settings.orders(), vocabulary,
+                                memory.settings.switch_rate, list<double>("contexts.mixture", 1, DType::f64), path());
   }
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {
@@ -296,11 +300,11 @@ void save_memory(const Memory& memory, const std::string& path) {
   tensors.emplace_back("mean", store.mean);
   tensors.emplace_back("keys", store.keys);
   tensors.emplace_back("values", store.values.reshape(entries_shape(store.entries(), store.slots())));
-  if (store.entries() > 1) tensors.emplace_back("tallies", store.entry_counts);
+  if (store.entries() > 1) tensors.emplace_back("entry_counts", store.entry_counts);
   tensors.emplace_back("counts", store.counts);
   tensors.emplace_back("usage", store.usage);
   tensors.emplace_back("shares", store.shares);
-  if (store.parts() > 1) tensors.emplace_back("centres", store.centres);
+  if (store.partitions() > 1) tensors.emplace_back("centroids", store.centroids);
   tensors.emplace_back("born", places_of(store.born));
   tensors.emplace_back("hit", places_of(store.hit));
   for (std::size_t i = 0; i < memory.texts.size(); ++i) {
@@ -314,7 +318,7 @@ void save_memory(const Memory& memory, const std::string& path) {
   nlohmann::json header{{"model", memory.model}, {"tokenizer", memory.tokenizer},
                         {"run", memory.run},     {"settings", to_json(memory.settings)},
                         {"reach", store.reach},  {"texts", names},
-                        {"files", files},        {"deeds", to_json(memory.history)}};
+                        {"files", files},        {"history", to_json(memory.history)}};
   if (memory.settings.contexts > 0) header["contexts"] = add_contexts(memory, tensors);
   // A rename would replace the link itself. Only the file it leads to can be replaced atomically.
   const std::string target = is_link(path) && exists_path(path) ? std::filesystem::canonical(path).string() : path;

@@ -1,6 +1,6 @@
 // File format of a memory: a safetensors file (tensor/safetensors.h) with the tensors of the store, `born` and `hit` as
 // [K, M, 2] (text, offset), and the tokens of every text as text.N. K is left out of all shapes if slots hold one token
-// each; `centres` is missing if the store has one partition. The metadata identifies the model and contains the
+// each; `centroids` is missing if the store has one partition. The metadata identifies the model and contains the
 // settings and the history. It lists the names of the texts and, for texts that were files, a hash of the path. Two
 // names of one file are therefore one text, and no folder of the user is revealed.
 #pragma once

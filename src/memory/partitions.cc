@@ -83,9 +83,9 @@ void rearrange(const PartitionSplit& division, Tensor old_part, Tensor new_part,
   put(division.go, new_part);
 }
 
-void put_centre(const std::vector<double>& centre, Tensor row) {
-  Tensor host = Tensor::empty({1, std::ssize(centre)}, DType::f64);
-  std::copy(centre.begin(), centre.end(), host.data<double>());
+void write_centroid(const std::vector<double>& centroid, Tensor row) {
+  Tensor host = Tensor::empty({1, std::ssize(centroid)}, DType::f64);
+  std::copy(centroid.begin(), centroid.end(), host.data<double>());
   row.copy_from(host.to(row.dtype()));
 }
 
@@ -93,7 +93,7 @@ void divide(Context& ctx, std::int64_t part, Store& store) {
   const std::int64_t size = store.partition_size(), first = part * size, fresh = store.reach, slots = store.slots();
   const PartitionSplit division = plan_partition_split(*ctx.threads, read_vector(store.keys.rows(first, first + size)),
                                                        read_vector(store.counts.rows(first, first + size)),
-                                                       read_vector(store.centres.rows(part, part + 1)));
+                                                       read_vector(store.centroids.rows(part, part + 1)));
   const auto move = [&](const Tensor& of, unsigned char empty) {
     rearrange(division, of.rows(first, first + size), of.rows(fresh, fresh + size), empty);
   };
@@ -110,28 +110,28 @@ void divide(Context& ctx, std::int64_t part, Store& store) {
   move_entries(store.values, minus_one);
   move_entries(store.born, minus_one);
   move_entries(store.hit, minus_one);
-  put_centre(division.centre_of_stay, store.centres.rows(part, part + 1));
-  put_centre(division.centre_of_go, store.centres.rows(fresh / size, fresh / size + 1));
+  write_centroid(division.centroid_of_stay, store.centroids.rows(part, part + 1));
+  write_centroid(division.centroid_of_go, store.centroids.rows(fresh / size, fresh / size + 1));
   store.reach += size;
 }
 
 }  // namespace
 
 PartitionSplit plan_partition_split(Threads& threads, std::span<const double> keys, std::span<const double> counts,
-                                    std::span<const double> centre) {
-  const Cloud cloud(threads, keys, centre.size());
+                                    std::span<const double> centroid) {
+  const Cloud cloud(threads, keys, centroid.size());
   SlotNumbers slots;
   for (std::size_t m = 0; m < counts.size(); ++m) {
     if (counts[m] > 0) slots.push_back(static_cast<std::int64_t>(m));
   }
   PartitionSplit out;
   if (slots.empty()) {
-    out.centre_of_stay.assign(centre.begin(), centre.end());
-    out.centre_of_go.assign(centre.size(), 0.0);
+    out.centroid_of_stay.assign(centroid.begin(), centroid.end());
+    out.centroid_of_go.assign(centroid.size(), 0.0);
     return out;
   }
   // Starts with two slots that are far apart, then iterates with the means of the two halves (2-means).
-  const std::vector<double> one = cloud.key(cloud.last_along(slots, {centre.begin(), centre.end()}));
+  const std::vector<double> one = cloud.key(cloud.last_along(slots, {centroid.begin(), centroid.end()}));
   std::vector<double> axis = minus(one, cloud.key(cloud.last_along(slots, one)));
   // Border between the halves along the axis. Not set in the first iteration, which splits at the median.
   std::optional<double> border;
@@ -159,8 +159,8 @@ PartitionSplit plan_partition_split(Threads& threads, std::span<const double> ke
     border = 0;
     for (std::size_t c = 0; c < axis.size(); ++c) *border += axis[c] * (here[c] + there[c]) / 2;
   }
-  out.centre_of_stay = cloud.sum(out.stay, counts);
-  out.centre_of_go = cloud.sum(out.go, counts);
+  out.centroid_of_stay = cloud.sum(out.stay, counts);
+  out.centroid_of_go = cloud.sum(out.go, counts);
   return out;
 }
 

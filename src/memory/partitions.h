@@ -18,13 +18,13 @@ namespace some {
 inline bool is_full(std::int64_t used, std::int64_t size) { return 4 * used > 3 * size; }
 
 // The slots that stay in a partition when it is split and the slots that move to the new one, each in their order.
-// Empty slots are in neither. keys: [counts.size(), d]; centre: centroid of the partition.
+// Empty slots are in neither. keys: [counts.size(), d]; centroid: centroid of the partition.
 struct PartitionSplit {
   std::vector<std::int64_t> stay, go;
-  std::vector<double> centre_of_stay, centre_of_go;
+  std::vector<double> centroid_of_stay, centroid_of_go;
 };
 PartitionSplit plan_partition_split(Threads& threads, std::span<const double> keys, std::span<const double> counts,
-                                    std::span<const double> centre);
+                                    std::span<const double> centroid);
 
 // Splits every full partition, as long as one is inactive. used: the number of non-empty slots of each active
 // partition.
@@ -33,10 +33,10 @@ void split_full_partitions(Context& ctx, std::span<const std::int32_t> used, Sto
 // Returns the number of partitions that a query searches (nprobe). searches_some_partitions() is true if these are not
 // all active partitions; otherwise no choice is needed.
 inline std::int64_t partitions_to_search(const Store& store, const MemorySettings& settings) {
-  return std::min(settings.look, store.partitions_active());
+  return std::min(settings.nprobe, store.partitions_active());
 }
 inline bool searches_some_partitions(const Store& store, const MemorySettings& settings) {
-  return store.parts() > 1 && partitions_to_search(store, settings) < store.partitions_active();
+  return store.partitions() > 1 && partitions_to_search(store, settings) < store.partitions_active();
 }
 
 // Returns how many slots of each partition have scores in memory at the same time, for this many (row, partition)

@@ -9,8 +9,9 @@
 
 namespace some {
 
-MemoryPredictions::MemoryPredictions(Context& ctx, const Memory& memory, std::vector<std::vector<double>> say)
-    : ctx_(ctx), memory_(memory), mixture_(std::move(say)) {
+MemoryPredictions::MemoryPredictions(Context& ctx, const Memory& memory,
+                                     std::vector<std::vector<double>> memory_weights)
+    : ctx_(ctx), memory_(memory), mixture_(std::move(memory_weights)) {
   const Tensor values = memory.store.values.to(Device::cpu);
   values_.assign(values.data<std::int32_t>(), values.data<std::int32_t>() + values.elements());
   slots_ = static_cast<std::size_t>(memory.store.slots());
@@ -33,21 +34,21 @@ std::vector<std::vector<double>> MemoryPredictions::sources(std::span<const std:
 std::vector<double> MemoryPredictions::weights(const Tensor& states, std::span<const std::int32_t> texts,
                                                std::span<const std::vector<double>> sources) {
   const ArenaScope scope(*ctx_.arena);
-  const auto rows = states.dim(0), kinds = static_cast<std::int64_t>(memory_.settings.sharpness.size());
-  Tensor say = Tensor::empty({rows, kinds}, DType::f64);
+  const auto rows = states.dim(0), beta_count = static_cast<std::int64_t>(memory_.settings.beta.size());
+  Tensor memory_weights = Tensor::empty({rows, beta_count}, DType::f64);
   for (std::int64_t r = 0; r < rows; ++r) {
     const auto row = static_cast<std::size_t>(r);
     if (!sources.empty()) {
-      std::copy_n(sources[row].begin() + 1, kinds, say.data<double>() + r * kinds);
+      std::copy_n(sources[row].begin() + 1, beta_count, memory_weights.data<double>() + r * beta_count);
       continue;
     }
     const std::vector<double>& own = mixture_[static_cast<std::size_t>(texts[row])];
-    std::copy(own.begin(), own.end(), say.data<double>() + r * kinds);
+    std::copy(own.begin(), own.end(), memory_weights.data<double>() + r * beta_count);
   }
   Tensor queries = ctx_.scratch({rows, states.dim(1)}, ctx_.master);
   make_queries(ctx_, states, memory_.store.mean, queries);
   Tensor out = ctx_.scratch({rows, std::max<std::int64_t>(1, memory_.store.reach)}, ctx_.master);
-  slot_weights(ctx_, memory_.store, memory_.settings, queries, say.to(ctx_.master).to(ctx_.device), out);
+  slot_weights(ctx_, memory_.store, memory_.settings, queries, memory_weights.to(ctx_.master).to(ctx_.device), out);
   return read_vector(out);
 }
 
@@ -59,15 +60,15 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
   const std::size_t vocabulary = logits.size() / rows;
   const std::vector<std::vector<double>> of_sources = sources(texts, before);
   const std::vector<double> weight = reach > 0 ? weights(states, texts, of_sources) : std::vector<double>();
-  std::vector<double> said(vocabulary), orders;
+  std::vector<double> memory_prob(vocabulary), orders;
   for (std::size_t r = 0; r < rows; ++r) {
-    std::fill(said.begin(), said.end(), 0.0);
-    double heard = 0;
+    std::fill(memory_prob.begin(), memory_prob.end(), 0.0);
+    double memory_weight = 0;
     for (std::size_t m = 0; m < reach; ++m) {
       if (values_[m] < 0 || weight[r * reach + m] == 0) continue;
-      heard += weight[r * reach + m];
+      memory_weight += weight[r * reach + m];
       for (std::size_t at = m; at < values_.size(); at += slots_) {
-        if (values_[at] >= 0) said[static_cast<std::size_t>(values_[at])] += parts_[at] * weight[r * reach + m];
+        if (values_[at] >= 0) memory_prob[static_cast<std::size_t>(values_[at])] += parts_[at] * weight[r * reach + m];
       }
     }
     if (counts) {
@@ -75,8 +76,8 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
       const std::size_t count = orders.size() / vocabulary, first = of_sources[r].size() - count;
       for (std::size_t k = 0; k < count; ++k) {
         const double own = of_sources[r][first + k];
-        heard += own;
-        for (std::size_t v = 0; v < vocabulary; ++v) said[v] += own * orders[k * vocabulary + v];
+        memory_weight += own;
+        for (std::size_t v = 0; v < vocabulary; ++v) memory_prob[v] += own * orders[k * vocabulary + v];
       }
     }
     double* row = logits.data() + r * vocabulary;
@@ -84,7 +85,7 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
     double sum = 0;
     for (std::size_t v = 0; v < vocabulary; ++v) sum += std::exp(row[v] - highest);
     for (std::size_t v = 0; v < vocabulary; ++v) {
-      const double both = (1 - heard) * std::exp(row[v] - highest) / sum + said[v];
+      const double both = (1 - memory_weight) * std::exp(row[v] - highest) / sum + memory_prob[v];
       row[v] = std::log(std::max(both, 1e-300));
     }
   }
@@ -202,13 +203,13 @@ void mix_losses(Context& ctx, const Memory& memory, const Batch& batch, std::int
       mix(ctx, memory.settings, found[i], wanted, mixture.shares, own);
       continue;
     }
-    const std::vector<double> said = read_vector(found[i].said);
-    std::vector<double> of_states(memory.settings.sharpness.size());
+    const std::vector<double> target_prob = read_vector(found[i].target_prob);
+    std::vector<double> of_states(memory.settings.beta.size());
     for (std::int64_t row = first; row < last; ++row) {
       const auto at = static_cast<std::size_t>(first_row + row);
       if (batch.targets[at] < 0) continue;
       for (std::size_t s = 0; s < of_states.size(); ++s)
-        of_states[s] = said[s * static_cast<std::size_t>(last - first) + static_cast<std::size_t>(row - first)];
+        of_states[s] = target_prob[s * static_cast<std::size_t>(last - first) + static_cast<std::size_t>(row - first)];
       const std::size_t begin = at - static_cast<std::size_t>(batch.positions[at]);
       const auto before = context_before(std::span(batch.tokens).subspan(begin, at + 1 - begin),
                                          static_cast<std::int64_t>(at + 1 - begin), memory.contexts.settings().longest,

@@ -233,8 +233,8 @@ std::pair<std::vector<WindowResult>, std::vector<SlotAssignment>> MemoryReader::
   const Pass& pass = *answer.pass;
   Tensor nll = answer.losses, frozen = nll, assignments;
   const bool counts = memory_ != nullptr && memory_->settings.contexts > 0;
-  std::vector<Matches> all_found;                           // read by the mixing
-  const bool waits = learn_ && memory_->store.parts() > 1;  // the host waits for every update, to split partitions
+  std::vector<Matches> all_found;                                // read by the mixing
+  const bool waits = learn_ && memory_->store.partitions() > 1;  // the host waits for every update, to split partitions
   if (memory_ != nullptr) {
     const MemorySettings& settings = memory_->settings;
     Store& store = memory_->store;
@@ -312,16 +312,16 @@ std::vector<double> MemoryReader::mix_contexts(std::span<const std::int32_t> tok
   ContextStore& contexts = memory_->contexts;
   ContextMixture& mixture = learn_ ? memory_->mixture : mixture_;
   const int longest = contexts.settings().longest;
-  std::vector<double> losses = alone, states(memory_->settings.sharpness.size());
+  std::vector<double> losses = alone, states(memory_->settings.beta.size());
   for (std::size_t i = 0; i < pass.windows.size(); ++i) {
     const Pass::Window& window = pass.windows[i];
-    const std::vector<double> said = read_vector(found[i].said);
+    const std::vector<double> target_prob = read_vector(found[i].target_prob);
     const auto count = static_cast<std::size_t>(window.last - window.first);
     for (std::size_t n = 0; n < count; ++n) {
       const std::int64_t t = window.first + static_cast<std::int64_t>(n);
       const auto row = static_cast<std::size_t>(window.begin) + n;
       const std::int32_t target = tokens[static_cast<std::size_t>(t)];
-      for (std::size_t s = 0; s < states.size(); ++s) states[s] = said[s * count + n];
+      for (std::size_t s = 0; s < states.size(); ++s) states[s] = target_prob[s * count + n];
       const auto before = context_before(tokens, t, longest, border_);
       losses[row] = mix_position(contexts, mixture, before, target, alone[row], states);
       if (learn_) contexts.learn(before, target, packed({span_read.text, t}));
@@ -365,9 +365,9 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
            before.together == reading.together && (before.end - before.begin) % (before.window * before.together) == 0;
   }();
   if (!goes_on) {
-    HistoryEntry deed;
-    deed.reading = {text, begin, begin, reading.window, reading.together};
-    memory.history.push_back(deed);
+    HistoryEntry entry;
+    entry.reading = {text, begin, begin, reading.window, reading.together};
+    memory.history.push_back(entry);
   }
   MemoryReader reader(model, &memory, true);
   return reader.read(tokens, reading,
@@ -383,7 +383,7 @@ std::int64_t learn_text(Model& model, Memory& memory, std::int64_t text, std::sp
 
 std::int64_t refinement_passes(const Memory& memory) {
   return !memory.history.empty() && memory.history.back().kind == HistoryEntry::Kind::refine
-             ? memory.history.back().rounds
+             ? memory.history.back().passes
              : 0;
 }
 
@@ -391,9 +391,9 @@ namespace {
 
 // Collects all readings in their order, including those of merged memories.
 void collect_readings(const std::vector<HistoryEntry>& history, std::vector<ReadSpan>& readings) {
-  for (const HistoryEntry& deed : history) {
-    if (deed.kind == HistoryEntry::Kind::read) readings.push_back(deed.reading);
-    collect_readings(deed.others, readings);
+  for (const HistoryEntry& entry : history) {
+    if (entry.kind == HistoryEntry::Kind::read) readings.push_back(entry.reading);
+    collect_readings(entry.others, readings);
   }
 }
 
@@ -418,7 +418,7 @@ bool refine(Model& model, Memory& memory, const std::function<bool(std::int64_t,
   replace_store(ctx, std::move(store), memory.store);
   const std::int64_t rounds = refinement_passes(memory);
   if (rounds == 0) memory.history.emplace_back().kind = HistoryEntry::Kind::refine;
-  memory.history.back().rounds = rounds + 1;
+  memory.history.back().passes = rounds + 1;
   return true;
 }
 
@@ -462,8 +462,8 @@ Tensor mean_state(Model& model, std::span<const std::int32_t> tokens, std::int64
 
 namespace {
 
-bool is_reading_of(const HistoryEntry& deed, std::int64_t text) {
-  return deed.kind == HistoryEntry::Kind::read && deed.reading.text == text;
+bool is_reading_of(const HistoryEntry& entry, std::int64_t text) {
+  return entry.kind == HistoryEntry::Kind::read && entry.reading.text == text;
 }
 
 struct TokensRead {
@@ -472,15 +472,15 @@ struct TokensRead {
 // Returns the number of tokens that a history reads, without one text.
 TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t without) {
   TokensRead sum;
-  bool settled = true;  // nothing was read since the last refinement
-  for (const HistoryEntry& deed : history) {
-    const bool settles = deed.kind == HistoryEntry::Kind::refine, left_out = is_reading_of(deed, without);
-    TokensRead more = tokens_of(deed.others, without);
-    if (deed.kind == HistoryEntry::Kind::read && !left_out)
-      more.once = more.in_all = deed.reading.end - deed.reading.begin;
+  bool refined = true;  // nothing was read since the last refinement
+  for (const HistoryEntry& entry : history) {
+    const bool refines = entry.kind == HistoryEntry::Kind::refine, left_out = is_reading_of(entry, without);
+    TokensRead more = tokens_of(entry.others, without);
+    if (entry.kind == HistoryEntry::Kind::read && !left_out)
+      more.once = more.in_all = entry.reading.end - entry.reading.begin;
     sum.once += more.once;
-    sum.in_all += more.in_all + (settled ? 0 : deed.rounds * sum.once);
-    settled = settles || (settled && left_out);
+    sum.in_all += more.in_all + (refined ? 0 : entry.passes * sum.once);
+    refined = refines || (refined && left_out);
   }
   return sum;
 }
@@ -489,31 +489,31 @@ TokensRead tokens_of(const std::vector<HistoryEntry>& history, std::int64_t with
 void replay_history(Model& model, Memory& memory, const std::vector<HistoryEntry>& history, std::int64_t without,
                     const std::function<void(std::int64_t)>& done) {
   Context& ctx = model.context();
-  for (const HistoryEntry& deed : history) {
-    switch (deed.kind) {
+  for (const HistoryEntry& entry : history) {
+    switch (entry.kind) {
       case HistoryEntry::Kind::read:
-        if (is_reading_of(deed, without)) break;
+        if (is_reading_of(entry, without)) break;
         MemoryReader(model, &memory, true)
-            .read(memory.texts[static_cast<std::size_t>(deed.reading.text)].tokens, deed.reading,
+            .read(memory.texts[static_cast<std::size_t>(entry.reading.text)].tokens, entry.reading,
                   [&](std::span<const WindowResult> windows, std::span<const SlotAssignment>) {
                     for (const WindowResult& window : windows) done(window.tokens);
                     return true;
                   });
-        memory.history.push_back(deed);
+        memory.history.push_back(entry);
         break;
       case HistoryEntry::Kind::merge: {
-        Memory other = make_memory(ctx, deed.settings, model.config(), memory.store.mean);
+        Memory other = make_memory(ctx, entry.settings, model.config(), memory.store.mean);
         other.model = memory.model;
         other.texts = memory.texts;
-        replay_history(model, other, deed.others, without, done);
+        replay_history(model, other, entry.others, without, done);
         merge(ctx, memory, other);
         break;
       }
-      case HistoryEntry::Kind::prune: prune(ctx, memory, deed.min_count); break;
+      case HistoryEntry::Kind::prune: prune(ctx, memory, entry.min_count); break;
       case HistoryEntry::Kind::refine:
         // Skips a refinement that would not have run if the text had never been read.
         if (memory.history.empty() || memory.history.back().kind == HistoryEntry::Kind::refine) break;
-        for (std::int64_t i = 0; i < deed.rounds; ++i) {
+        for (std::int64_t i = 0; i < entry.passes; ++i) {
           refine(model, memory, [&, before = std::int64_t{0}](std::int64_t so_far, std::int64_t) mutable {
             done(so_far - std::exchange(before, so_far));
             return true;
@@ -525,9 +525,9 @@ void replay_history(Model& model, Memory& memory, const std::vector<HistoryEntry
 }
 
 void renumber(std::vector<HistoryEntry>& history, std::int64_t gone) {
-  for (HistoryEntry& deed : history) {
-    if (deed.reading.text > gone) --deed.reading.text;
-    renumber(deed.others, gone);
+  for (HistoryEntry& entry : history) {
+    if (entry.reading.text > gone) --entry.reading.text;
+    renumber(entry.others, gone);
   }
 }
 

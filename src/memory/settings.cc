@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
+#include "core/old_names.h"
 #include "core/setting.h"
 
 namespace some {
@@ -13,26 +14,27 @@ const std::vector<Setting<MemorySettings>>& memory_settings() {
     SettingList<MemorySettings> list;
     list.integer("slots", &MemorySettings::slots, 0, static_cast<double>(max_slots),
                  "Slots of a memory that is built from the training text after training; 0 = no memory.");
-    list.number("match", &MemorySettings::match, -1, never_match,
+    list.number("threshold", &MemorySettings::threshold, -1, never_match,
                 "Cosine threshold for a match with a slot of the same token; 2 = nothing is merged.");
-    Setting<MemorySettings>& sharpness =
-        list.sequence("sharpness", SettingKind::numbers, &MemorySettings::sharpness, 0,
-                      "Inverse temperature of the key products; of several values, the mixture learns the weights.");
-    sharpness.high = 1e5;
-    for (int n = 1; n <= static_cast<int>(max_sharpnesses); ++n) sharpness.lengths.push_back(n);
+    Setting<MemorySettings>& beta =
+        list.sequence("beta", SettingKind::numbers, &MemorySettings::beta, 0,
+                      "Inverse temperature of the key products; with several values the mixture learns their weights.");
+    beta.high = 1e5;
+    for (int n = 1; n <= static_cast<int>(max_betas); ++n) beta.lengths.push_back(n);
     list.number("decay", &MemorySettings::decay, 0, 1, "Decay of slot usage per update.");
-    list.number("share", &MemorySettings::share, 0, 1,
+    list.number("switch_rate", &MemorySettings::switch_rate, 0, 1,
                 "Fixed-share switching rate of the mixture of model and memory, per token.");
     list.number("counts", &MemorySettings::counts, 0, 1,
                 "Exponent of a slot's count in its weight; 1 = like as many separate slots, 0 = counts are ignored.");
     list.integer("values", &MemorySettings::values, 1, static_cast<double>(max_values),
                  "Tokens per slot, each with a count; a slot is inserted with one and receives others by merging.");
-    list.boolean("inherit", &MemorySettings::inherit,
+    list.boolean("merge_evicted", &MemorySettings::merge_evicted,
                  "Merge-on-evict: an evicted slot is merged into its nearest neighbor; false = it is lost.");
-    list.integer("parts", &MemorySettings::parts, 1, static_cast<double>(max_parts),
+    list.integer("partitions", &MemorySettings::partitions, 1, static_cast<double>(max_partitions),
                  "Partitions of the memory; a query searches the nearest; 1 = all slots.");
-    list.integer("look", &MemorySettings::look, 1, static_cast<double>(max_parts), "Partitions searched per query.");
-    list.integer("rounds", &MemorySettings::rounds, 0, static_cast<double>(max_rounds),
+    list.integer("nprobe", &MemorySettings::nprobe, 1, static_cast<double>(max_partitions),
+                 "Partitions searched per query.");
+    list.integer("refinement_passes", &MemorySettings::refinement_passes, 0, static_cast<double>(max_refinement_passes),
                  "k-means refinement passes over everything read.");
     list.integer("window", &MemorySettings::window, 0, static_cast<double>(max_window),
                  "Tokens per memory update; 0 = half of model.seq_len, at most 256.");
@@ -54,28 +56,28 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
   if (settings.slots < 1 || settings.slots > max_slots)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of slots from 1 to {}", where + "slots",
               settings.slots, max_slots);
-  within("match", settings.match, -1, never_match, "a number from -1 to 1, or 2 (nothing is merged)");
-  if (settings.sharpness.empty() || settings.sharpness.size() > max_sharpnesses)
-    bad_input(Code::setting_out_of_range, "{}: must be 1 to {} numbers", where + "sharpness", max_sharpnesses);
-  for (const double one : settings.sharpness) within("sharpness", one, 0, 1e5, "a number from 0 to 100000");
+  within("threshold", settings.threshold, -1, never_match, "a number from -1 to 1, or 2 (nothing is merged)");
+  if (settings.beta.empty() || settings.beta.size() > max_betas)
+    bad_input(Code::setting_out_of_range, "{}: must be 1 to {} numbers", where + "beta", max_betas);
+  for (const double one : settings.beta) within("beta", one, 0, 1e5, "a number from 0 to 100000");
   within("decay", settings.decay, 0, 1, "a share from 0 to 1");
-  within("share", settings.share, 0, 1, "a share from 0 to 1");
+  within("switch_rate", settings.switch_rate, 0, 1, "a share from 0 to 1");
   within("counts", settings.counts, 0, 1, "a power from 0 (counts do not matter) to 1");
   if (settings.values < 1 || settings.values > max_values)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of tokens from 1 to {}",
               where + "values", settings.values, max_values);
-  if (settings.parts < 1 || settings.parts > max_parts)
+  if (settings.partitions < 1 || settings.partitions > max_partitions)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of partitions from 1 to {}",
-              where + "parts", settings.parts, max_parts);
-  if (settings.slots % settings.parts != 0)
+              where + "partitions", settings.partitions, max_partitions);
+  if (settings.slots % settings.partitions != 0)
     bad_input(Code::setting_out_of_range, "{}: {} slots cannot be divided into {} equal partitions; use a divisor",
-              where + "parts", settings.slots, settings.parts);
-  if (settings.look < 1 || settings.look > max_parts)
+              where + "partitions", settings.slots, settings.partitions);
+  if (settings.nprobe < 1 || settings.nprobe > max_partitions)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of partitions from 1 to {}",
-              where + "look", settings.look, max_parts);
-  if (settings.rounds < 0 || settings.rounds > max_rounds)
-    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of passes up to {}", where + "rounds",
-              settings.rounds, max_rounds);
+              where + "nprobe", settings.nprobe, max_partitions);
+  if (settings.refinement_passes < 0 || settings.refinement_passes > max_refinement_passes)
+    bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of passes up to {}",
+              where + "refinement_passes", settings.refinement_passes, max_refinement_passes);
   if (settings.window < 0 || settings.window > max_window)
     bad_input(Code::setting_out_of_range, "{}: {} is out of range; use a number of tokens up to {}, or 0",
               where + "window", settings.window, max_window);
@@ -90,26 +92,27 @@ void check_settings(const MemorySettings& settings, const std::string& where) {
 double store_bytes(const MemorySettings& settings, std::int64_t d, std::size_t bytes_of_number) {
   const auto number = static_cast<double>(bytes_of_number), width = static_cast<double>(d);
   const double of_entry = sizeof(std::int32_t) + number + 2 * sizeof(std::int64_t), of_slot = (width + 2) * number;
-  const double of_parts = settings.parts > 1 ? static_cast<double>(settings.parts) * width * number : 0;
+  const double of_partitions = settings.partitions > 1 ? static_cast<double>(settings.partitions) * width * number : 0;
   const double of_contexts =
       settings.contexts > 0 ? static_cast<double>(settings.context_entries) * ContextStore::bytes_per_entry() : 0;
-  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) + of_parts +
-         of_contexts;
+  return static_cast<double>(settings.slots) * (of_slot + of_entry * static_cast<double>(settings.values)) +
+         of_partitions + of_contexts;
 }
 
 nlohmann::json to_json(const MemorySettings& settings) {
-  nlohmann::json out{{"slots", settings.slots},   {"match", settings.match},     {"sharpness", settings.sharpness},
-                     {"decay", settings.decay},   {"share", settings.share},     {"counts", settings.counts},
-                     {"values", settings.values}, {"inherit", settings.inherit}, {"window", settings.window}};
-  if (settings.parts > 1 || settings.look != MemorySettings{}.look) {
-    out["parts"] = settings.parts;
-    out["look"] = settings.look;
+  nlohmann::json out{
+      {"slots", settings.slots},   {"threshold", settings.threshold},         {"beta", settings.beta},
+      {"decay", settings.decay},   {"switch_rate", settings.switch_rate},     {"counts", settings.counts},
+      {"values", settings.values}, {"merge_evicted", settings.merge_evicted}, {"window", settings.window}};
+  if (settings.partitions > 1 || settings.nprobe != MemorySettings{}.nprobe) {
+    out["partitions"] = settings.partitions;
+    out["nprobe"] = settings.nprobe;
   }
   if (settings.contexts > 0 || settings.context_entries != MemorySettings{}.context_entries) {
     out["contexts"] = settings.contexts;
     out["context_entries"] = settings.context_entries;
   }
-  if (settings.rounds > 0) out["rounds"] = settings.rounds;
+  if (settings.refinement_passes > 0) out["refinement_passes"] = settings.refinement_passes;
   if (settings.border) out["document_end"] = *settings.border;
   return out;
 }
@@ -119,20 +122,21 @@ double counts_from(const JsonObject& object) {
   return object.get<double>("counts", MemorySettings{}.counts);
 }
 
-MemorySettings settings_from(const JsonObject& object) {
+MemorySettings settings_from(const JsonObject& stored) {
+  const JsonObject object = with_current_settings(stored, "memory");
   MemorySettings settings;
   settings.slots = object.need<std::int64_t>("slots");
-  settings.match = object.need<double>("match");
-  settings.sharpness = object.need<std::vector<double>>("sharpness");
+  settings.threshold = object.need<double>("threshold");
+  settings.beta = object.need<std::vector<double>>("beta");
   settings.decay = object.need<double>("decay");
-  settings.share = object.need<double>("share");
+  settings.switch_rate = object.need<double>("switch_rate");
   settings.counts = counts_from(object);
   // Defaults for memories written before these settings existed.
   settings.values = object.get<std::int64_t>("values", 1);
-  settings.inherit = object.get<bool>("inherit", false);
-  settings.parts = object.get<std::int64_t>("parts", settings.parts);
-  settings.look = object.get<std::int64_t>("look", settings.look);
-  settings.rounds = object.get<std::int64_t>("rounds", 0);
+  settings.merge_evicted = object.get<bool>("merge_evicted", false);
+  settings.partitions = object.get<std::int64_t>("partitions", settings.partitions);
+  settings.nprobe = object.get<std::int64_t>("nprobe", settings.nprobe);
+  settings.refinement_passes = object.get<std::int64_t>("refinement_passes", 0);
   settings.window = object.need<std::int64_t>("window");
   settings.contexts = object.get<std::int64_t>("contexts", 0);
   settings.context_entries = object.get<std::int64_t>("context_entries", settings.context_entries);

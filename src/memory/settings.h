@@ -21,29 +21,29 @@ inline constexpr std::array<double, 7> mixture_shares = {0.0, 0.05, 0.1, 0.2, 0.
 inline constexpr std::int64_t shares_each = static_cast<std::int64_t>(mixture_shares.size());
 
 inline constexpr std::int64_t max_slots = std::int64_t{1} << 26;
-inline constexpr std::size_t max_sharpnesses = 8;
+inline constexpr std::size_t max_betas = 8;
 inline constexpr std::int64_t max_values = 64;
 inline constexpr std::int64_t max_window = 8192;  // positions of one update
-inline constexpr std::int64_t max_parts = 4096;
-inline constexpr std::int64_t max_rounds = 1000;
+inline constexpr std::int64_t max_partitions = 4096;
+inline constexpr std::int64_t max_refinement_passes = 1000;
 inline constexpr double token_affinity = 0.25;  // refinement: factor on the token's fraction of the slot
 inline constexpr double never_match = 2.0;      // above any product of unit vectors: a plain cache
 
 struct MemorySettings {
   std::int64_t slots = 4096;
-  double match = 0.8;  // cosine threshold: a key of the same token with a larger product is matched; above 1: never
+  double threshold = 0.8;  // cosine threshold: a key of the same token with a larger product is matched; above 1: never
   // Inverse temperatures of the key products. Several are evaluated side by side, and the mixture learns their weights.
-  std::vector<double> sharpness = {5.0, 20.0, 80.0};
-  double decay = 0.001;     // of usage, per window
-  double share = 0.01;      // fixed-share switching rate: share of the uniform weight mixed in after each token
-  double counts = 1.0;      // exponent of a slot's count in its weight; 0 ignores counts (a control)
-  std::int64_t values = 8;  // tokens that a slot can hold, each with its count
-  bool inherit = true;      // merge-on-evict: an evicted slot is merged into its nearest neighbor; false: it is lost
+  std::vector<double> beta = {5.0, 20.0, 80.0};
+  double decay = 0.001;       // of usage, per window
+  double switch_rate = 0.01;  // fixed-share switching rate: share of the uniform weight mixed in after each token
+  double counts = 1.0;        // exponent of a slot's count in its weight; 0 ignores counts (a control)
+  std::int64_t values = 8;    // tokens that a slot can hold, each with its count
+  bool merge_evicted = true;  // merge-on-evict: an evicted slot is merged into its nearest neighbor; false: it is lost
   // Partitions of equal size for a large store: a query searches only those with the nearest centroids.
-  std::int64_t parts = 1;   // 1: every query is compared with every slot
-  std::int64_t look = 8;    // partitions that a query searches (nprobe); at least the number of partitions: all
-  std::int64_t rounds = 0;  // refinement passes after reading a text
-  std::int64_t window = 0;  // tokens per update; 0: half of seq_len, at most 256
+  std::int64_t partitions = 1;         // 1: every query is compared with every slot
+  std::int64_t nprobe = 8;             // partitions that a query searches; at least the number of partitions: all
+  std::int64_t refinement_passes = 0;  // k-means passes after reading a text
+  std::int64_t window = 0;             // tokens per update; 0: half of seq_len, at most 256
   // Exact contexts (memory/contexts.h), learned after every token: tokens of the longest one. 0: none.
   std::int64_t contexts = 0;
   std::int64_t context_entries = 131072;  // (context, follower) pairs at most
@@ -53,15 +53,15 @@ struct MemorySettings {
 
   // Configures a store in which nothing is matched or merged, so that the oldest slot is evicted first.
   void become_plain_cache() {
-    match = never_match;
+    threshold = never_match;
     values = 1;
-    inherit = false;
+    merge_evicted = false;
   }
   // Settings of the contexts; `window` must not be 0. Their usage decays as fast as that of the slots.
   ContextSettings of_contexts() const {
     return {static_cast<int>(contexts), context_entries, decay / static_cast<double>(window)};
   }
-  std::int64_t mixed() const { return static_cast<std::int64_t>(sharpness.size()) * shares_each; }
+  std::int64_t mixed() const { return static_cast<std::int64_t>(beta.size()) * shares_each; }
   bool operator==(const MemorySettings&) const = default;
 };
 

@@ -36,27 +36,27 @@ Store make_store(Context& ctx, const MemorySettings& settings, const Tensor& mea
   store.shares = equal_shares(ctx, settings);
   store.born = at_no_place();
   store.hit = at_no_place();
-  if (settings.parts > 1) {
-    store.centres = Tensor::zeros({settings.parts, d}, ctx.master, ctx.device);
+  if (settings.partitions > 1) {
+    store.centroids = Tensor::zeros({settings.partitions, d}, ctx.master, ctx.device);
     store.reach = store.partition_size();  // only the first partition is active
   }
   return store;
 }
 
-void replace_store(Context& ctx, Store settled, Store& store) {
-  finish_refinement(ctx, settled);
-  settled.reach = store.reach;
-  settled.shares = store.shares;
-  store = std::move(settled);
+void replace_store(Context& ctx, Store refined, Store& store) {
+  finish_refinement(ctx, refined);
+  refined.reach = store.reach;
+  refined.shares = store.shares;
+  store = std::move(refined);
 }
 
 namespace {
 
 // near: view into a tensor shared by all windows, so that it is cleared only once.
 Matches found_of(Context& ctx, const MemorySettings& settings, std::int64_t positions, const Tensor& near) {
-  const auto kinds = static_cast<std::int64_t>(settings.sharpness.size());
+  const auto beta_count = static_cast<std::int64_t>(settings.beta.size());
   Matches out;
-  out.said = ctx.scratch({kinds, positions}, ctx.master);
+  out.target_prob = ctx.scratch({beta_count, positions}, ctx.master);
   out.nearest = ctx.scratch({positions}, DType::i32);
   out.product = ctx.scratch({positions}, ctx.master);
   out.near = near;

@@ -28,10 +28,10 @@ struct Store {
   Tensor entry_counts;  // [K, M]: count of each token; they sum to n. Missing if K is 1: then only `counts` exists
   Tensor counts;        // [M]: n
   Tensor usage;         // [M]: u
-  Tensor shares;        // [sharpnesses * 7]: mixture weights (omega), the shares of one sharpness contiguous
+  Tensor shares;        // [betas * 7]: mixture weights (omega), the shares of one beta contiguous
   Tensor born;          // i64 [K, M]: packed place where each token was first inserted
   Tensor hit;           // i64 [K, M]: packed place where it was last matched (initially that of its insertion)
-  Tensor centres;       // [P, d]: centroid of each partition, the sum of the queries assigned to it; only with several
+  Tensor centroids;     // [P, d]: centroid of each partition, the sum of the queries assigned to it; only with several
                         // partitions
   // Slots from here on are empty and need not be searched. Part of the state, since a matrix product of another width
   // may round differently. With several partitions, the end of a partition.
@@ -39,9 +39,9 @@ struct Store {
 
   std::int64_t slots() const { return counts.dim(0); }
   std::int64_t entries() const { return values.dim(0); }  // K
-  std::int64_t parts() const { return centres ? centres.dim(0) : 1; }
+  std::int64_t partitions() const { return centroids ? centroids.dim(0) : 1; }
   std::int64_t partition_size() const {
-    return slots() / parts();
+    return slots() / partitions();
   }  // partition p has the slots from p * partition_size() on
   std::int64_t partitions_active() const {
     return reach / partition_size();
@@ -59,9 +59,9 @@ SOME_OP(void, make_queries, (Context & ctx, const Tensor& states, const Tensor& 
         (ctx, states, mean, queries))
 
 struct Matches {
-  Tensor said;     // [sharpnesses, T]: the memory's probability of the target
-  Tensor nearest;  // i32 [T]: the slot with the nearest key among those that hold the target; -1: none
-  Tensor product;  // [T]: product of that key and the query
+  Tensor target_prob;  // [betas, T]: the memory's probability of the target
+  Tensor nearest;      // i32 [T]: the slot with the nearest key among those that hold the target; -1: none
+  Tensor product;      // [T]: product of that key and the query
   // GPU only:
   Tensor near;  // i64 [T]: nearest and product packed into one number (memory/cuda/store.cuh), 0 before the search
   Tensor query_halves, key_halves;  // operands of products (memory/cuda/split_keys.cuh); empty: computed when needed
@@ -81,7 +81,7 @@ SOME_OP(void, split_windows,
         (ctx, store, queries, windows, found))
 
 // Computes the memory's probability of each target. Positions with a negative target are skipped. If the store has
-// several partitions, each position searches the settings.look of them with the centroids nearest to its query
+// several partitions, each position searches the settings.nprobe of them with the centroids nearest to its query
 // (memory/partitions.h).
 SOME_OP(void, search,
         (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
@@ -96,15 +96,15 @@ SOME_OP(void, mix,
         (ctx, settings, found, targets, shares, nll))
 
 // Result of a position in an update: the slot it matched, the slot it was inserted into with inserted_flag (and
-// evicted_flag if the slot held something before), or no_slot.
+// evicted_flag if the slot contents something before), or no_slot.
 inline constexpr std::int32_t inserted_flag = std::int32_t{1} << 30, evicted_flag = std::int32_t{1} << 29, no_slot = -1;
 inline std::int32_t slot_of_assignment(std::int32_t assignment) { return assignment & ~(inserted_flag | evicted_flag); }
 static_assert(max_slots <= evicted_flag);
 
 // One update, of at most max_window positions. Positions near a key of their token move that key. The others are
-// inserted into the least used slots, whose content is merged into their nearest neighbors (with settings.inherit) or
-// dropped. places: i64 [T], packed; assignments: i32 [T], overwritten. Advances store.reach. Finally splits full
-// partitions, which renumbers slots.
+// inserted into the least used slots, whose content is merged into their nearest neighbors (with
+// settings.merge_evicted) or dropped. places: i64 [T], packed; assignments: i32 [T], overwritten. Advances store.reach.
+// Finally splits full partitions, which renumbers slots.
 SOME_OP(void, learn,
         (Context & ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
          const Tensor& places, const Matches& found, Store& store, Tensor& assignments),
@@ -124,14 +124,14 @@ SOME_OP(void, insert_assigned,
          const Tensor& assigned_slots, Store& store),
         (ctx, queries, targets, places, assigned_slots, store))
 SOME_OP(void, finish_refinement, (Context & ctx, Store& store), (ctx, store))
-// Ends a refinement pass: finishes `settled`, copies the mixture weights of `store` to it, and replaces `store` by it.
-void replace_store(Context& ctx, Store settled, Store& store);
+// Ends a refinement pass: finishes `refined`, copies the mixture weights of `store` to it, and replaces `store` by it.
+void replace_store(Context& ctx, Store refined, Store& store);
 
-// Computes the weight of every slot in each row's prediction: weights [R, reach] = sum over sharpnesses of say[r, s] *
-// the slot's weight at that sharpness. say: [R, sharpnesses] master; weights: zeros if the store is empty.
+// Computes the weight of every slot in each row's prediction: weights [R, reach] = sum over betas of memory_weights[r,
+// s] * the slot's weight at that beta. memory_weights: [R, betas] master; weights: zeros if the store is empty.
 SOME_OP(void, slot_weights,
-        (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries, const Tensor& say,
-         Tensor& weights),
-        (ctx, store, settings, queries, say, weights))
+        (Context & ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+         const Tensor& memory_weights, Tensor& weights),
+        (ctx, store, settings, queries, memory_weights, weights))
 
 }  // namespace some

@@ -16,7 +16,7 @@ const T* masses(Context& ctx, const Store& store, const MemorySettings& settings
   return out;
 }
 
-// Sums over the store for one position and one sharpness, each of e^(... - shift).
+// Sums over the store for one position and one beta, each of e^(... - shift).
 template <typename T>
 struct Sums {
   T shift = -std::numeric_limits<T>::infinity(), all = 0, matching = 0;
@@ -45,12 +45,12 @@ struct PartOfSlot {
   T operator()(std::int64_t m) const { return part[m]; }
 };
 template <typename T, typename Part>
-Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness, T highest, Part part) {
-  const T shift = sharpness * highest;
+Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T beta, T highest, Part part) {
+  const T shift = beta * highest;
   T all = 0, matching = 0;
 #pragma omp simd reduction(+ : all, matching)
   for (std::int64_t m = 0; m < width; ++m) {
-    const T weight = mass[m] * fast_exp(sharpness * scores[m] - shift);
+    const T weight = mass[m] * fast_exp(beta * scores[m] - shift);
     all += weight;
     matching += weight * part(m);
   }
@@ -60,46 +60,45 @@ Sums<T> sums_of(const T* scores, const T* mass, std::int64_t width, T sharpness,
 template <typename T>
 void search_store(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
                   const Tensor& targets, Matches& found) {
-  const std::int64_t positions = queries.dim(0), kinds = static_cast<std::int64_t>(settings.sharpness.size());
+  const std::int64_t positions = queries.dim(0), beta_count = static_cast<std::int64_t>(settings.beta.size());
   const std::int32_t* target = targets.data<std::int32_t>();
   const std::int32_t* values = store.values.data<std::int32_t>();
   std::int32_t* nearest = found.nearest.data<std::int32_t>();
   T* product = found.product.data<T>();
-  T* said = found.said.data<T>();
+  T* target_prob = found.target_prob.data<T>();
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
   const TargetSlots<T> holders(ctx, store, settings, targets);
-  std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * kinds));
+  std::vector<Sums<T>> sums(static_cast<std::size_t>(positions * beta_count));
   std::fill_n(nearest, positions, -1);
   std::fill_n(product, positions, T(0));
   // scores: products of one position with the slots [first, first + width).
-  const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
+  const auto visit_scores = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
     const T highest = highest_score(scores, width, NotEmpty<T>{mass + first});
     if (highest == std::numeric_limits<T>::lowest()) return;  // all empty
-    const auto token_shift = [&](auto part) {
-      for (std::int64_t s = 0; s < kinds; ++s)
-        sums[static_cast<std::size_t>(t * kinds + s)].add(
-            sums_of(scores, mass + first, width, static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]),
-                    highest, part));
+    const auto add_sums = [&](auto part) {
+      for (std::int64_t s = 0; s < beta_count; ++s)
+        sums[static_cast<std::size_t>(t * beta_count + s)].add(sums_of(
+            scores, mass + first, width, static_cast<T>(settings.beta[static_cast<std::size_t>(s)]), highest, part));
     };
     const std::span<const Holder<T>> own = holders.of(t, first, width);
     if (store.entries() == 1) {
-      token_shift(IsToken<T>{values + first, target[t]});
+      add_sums(IsToken<T>{values + first, target[t]});
     } else {
       T* part = thread_buffer<T>(0, width);
       std::fill_n(part, width, T(0));
       for (const Holder<T>& holder : own) part[holder.slot - first] = holder.part;
-      token_shift(PartOfSlot<T>{part});
+      add_sums(PartOfSlot<T>{part});
     }
     Best<T> here{nearest[t], product[t]};
     for (const Holder<T>& holder : own) here.meet(holder.slot, scores[holder.slot - first]);
   };
-  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, look_at);
+  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, visit_scores);
   for (std::int64_t t = 0; t < positions; ++t) {
-    for (std::int64_t s = 0; s < kinds; ++s) {
-      const Sums<T>& one = sums[static_cast<std::size_t>(t * kinds + s)];
-      said[s * positions + t] = one.all > 0 ? one.matching / one.all : T(0);
+    for (std::int64_t s = 0; s < beta_count; ++s) {
+      const Sums<T>& one = sums[static_cast<std::size_t>(t * beta_count + s)];
+      target_prob[s * positions + t] = one.all > 0 ? one.matching / one.all : T(0);
     }
   }
 }
@@ -107,21 +106,22 @@ void search_store(Context& ctx, const Store& store, const MemorySettings& settin
 template <typename T>
 void mix_shares(const MemorySettings& settings, const Matches& found, const Tensor& targets, Tensor& shares,
                 Tensor& nll) {
-  const std::int64_t positions = targets.dim(0), kinds = static_cast<std::int64_t>(settings.sharpness.size());
-  const std::int64_t all = kinds * shares_each;
+  const std::int64_t positions = targets.dim(0), beta_count = static_cast<std::int64_t>(settings.beta.size());
+  const std::int64_t all = beta_count * shares_each;
   const std::int32_t* target = targets.data<std::int32_t>();
-  const T* said = found.said.data<T>();
+  const T* target_prob = found.target_prob.data<T>();
   T* weight = shares.data<T>();
   T* loss = nll.data<T>();
-  const T kept = static_cast<T>(1 - settings.share), given = static_cast<T>(settings.share / static_cast<double>(all));
-  std::array<T, max_sharpnesses * shares_each> part;
+  const T kept = static_cast<T>(1 - settings.switch_rate),
+          given = static_cast<T>(settings.switch_rate / static_cast<double>(all));
+  std::array<T, max_betas * shares_each> part;
   for (std::int64_t t = 0; t < positions; ++t) {
     if (target[t] < 0) continue;
     // Keeps the logarithm finite if neither model nor memory expects the target at all.
     const T model = std::max(std::exp(-loss[t]), std::numeric_limits<T>::min());
     T answer = 0;
-    for (std::int64_t s = 0; s < kinds; ++s) {
-      const T memory = said[s * positions + t];
+    for (std::int64_t s = 0; s < beta_count; ++s) {
+      const T memory = target_prob[s * positions + t];
       for (std::int64_t j = 0; j < shares_each; ++j) {
         const T share = static_cast<T>(mixture_shares[static_cast<std::size_t>(j)]);
         const auto at = static_cast<std::size_t>(s * shares_each + j);
@@ -135,16 +135,16 @@ void mix_shares(const MemorySettings& settings, const Matches& found, const Tens
 }
 
 template <typename T>
-void weigh(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries, const Tensor& say,
-           Tensor& weights) {
+void weigh_slots(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                 const Tensor& memory_weights, Tensor& weights) {
   const std::int64_t rows = queries.dim(0), reach = store.reach;
-  const std::int64_t kinds = static_cast<std::int64_t>(settings.sharpness.size());
+  const std::int64_t beta_count = static_cast<std::int64_t>(settings.beta.size());
   if (reach == 0) return;
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
   T* out = weights.data<T>();
   T* scores = ctx.scratch({rows, reach}, dtype_of<T>()).template data<T>();
-  const T* heard = say.data<T>();
+  const T* memory_weight = memory_weights.data<T>();
   const IsToken<T> no_token{store.values.data<std::int32_t>(), -1};
   score(ctx, store, queries.data<T>(), rows, 0, reach, scores);
   parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -154,13 +154,12 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
       std::fill_n(result, reach, T(0));
       const T highest = highest_score(row, reach, NotEmpty<T>{mass});
       if (highest == std::numeric_limits<T>::lowest()) continue;
-      for (std::int64_t s = 0; s < kinds; ++s) {
-        const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
-        const Sums<T> sums = sums_of(row, mass, reach, sharpness, highest, no_token);
-        const T factor = heard[r * kinds + s] / sums.all;
+      for (std::int64_t s = 0; s < beta_count; ++s) {
+        const T beta = static_cast<T>(settings.beta[static_cast<std::size_t>(s)]);
+        const Sums<T> sums = sums_of(row, mass, reach, beta, highest, no_token);
+        const T factor = memory_weight[r * beta_count + s] / sums.all;
 #pragma omp simd
-        for (std::int64_t m = 0; m < reach; ++m)
-          result[m] += factor * mass[m] * fast_exp(sharpness * row[m] - sums.shift);
+        for (std::int64_t m = 0; m < reach; ++m) result[m] += factor * mass[m] * fast_exp(beta * row[m] - sums.shift);
       }
     }
   });
@@ -168,25 +167,25 @@ void weigh(Context& ctx, const Store& store, const MemorySettings& settings, con
 
 // The same if a row searches only some partitions; all other slots have weight 0.
 template <typename T>
-void weigh_parts(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                 const Tensor& say, Tensor& weights) {
+void weigh_partitions(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                      const Tensor& memory_weights, Tensor& weights) {
   const std::int64_t rows = queries.dim(0), reach = store.reach, size = store.partition_size();
-  const std::int64_t kinds = static_cast<std::int64_t>(settings.sharpness.size());
-  const std::int64_t look = partitions_to_search(store, settings);
+  const std::int64_t beta_count = static_cast<std::int64_t>(settings.beta.size());
+  const std::int64_t nprobe = partitions_to_search(store, settings);
   ArenaScope scope(*ctx.arena);
   const T* mass = masses<T>(ctx, store, settings);
-  const T* heard = say.data<T>();
-  const std::vector<std::int32_t> looked = choose_partitions(ctx, store, queries.data<T>(), rows, look);
-  const PartitionVisits<T> visits = make_visits(ctx, store, queries.data<T>(), looked, look);
+  const T* memory_weight = memory_weights.data<T>();
+  const std::vector<std::int32_t> searched = choose_partitions(ctx, store, queries.data<T>(), rows, nprobe);
+  const PartitionVisits<T> visits = make_visits(ctx, store, queries.data<T>(), searched, nprobe);
   T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), size}, dtype_of<T>()).template data<T>();
   score_partitions(ctx, store, visits, 0, size, scores);
   parallel_chunks(*ctx.threads, rows, 1, [&](std::int64_t r, std::int64_t) {
     T* result = weights.data<T>() + r * reach;
     std::fill_n(result, reach, T(0));
     const auto for_parts = [&](auto work) {
-      for (std::int64_t i = r * look; i < (r + 1) * look; ++i) {
+      for (std::int64_t i = r * nprobe; i < (r + 1) * nprobe; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        work(scores + visits.place[at] * size, looked[at] * size);
+        work(scores + visits.place[at] * size, searched[at] * size);
       }
     };
     T highest = std::numeric_limits<T>::lowest();
@@ -194,17 +193,17 @@ void weigh_parts(Context& ctx, const Store& store, const MemorySettings& setting
       highest = std::max(highest, highest_score(row, size, NotEmpty<T>{mass + first}));
     });
     if (highest == std::numeric_limits<T>::lowest()) return;
-    for (std::int64_t s = 0; s < kinds; ++s) {
-      const T sharpness = static_cast<T>(settings.sharpness[static_cast<std::size_t>(s)]);
+    for (std::int64_t s = 0; s < beta_count; ++s) {
+      const T beta = static_cast<T>(settings.beta[static_cast<std::size_t>(s)]);
       T all = 0;
       for_parts([&](const T* row, std::int64_t first) {
         const IsToken<T> no_token{store.values.data<std::int32_t>() + first, -1};
-        all += sums_of(row, mass + first, size, sharpness, highest, no_token).all;
+        all += sums_of(row, mass + first, size, beta, highest, no_token).all;
       });
-      const T factor = heard[r * kinds + s] / all, shift = sharpness * highest;
+      const T factor = memory_weight[r * beta_count + s] / all, shift = beta * highest;
       for_parts([&](const T* row, std::int64_t first) {
         for (std::int64_t m = 0; m < size; ++m)
-          result[first + m] += factor * mass[first + m] * fast_exp(sharpness * row[m] - shift);
+          result[first + m] += factor * mass[first + m] * fast_exp(beta * row[m] - shift);
       });
     }
   });
@@ -219,21 +218,21 @@ void assign_slots_of(Context& ctx, const Store& store, const MemorySettings& set
   const bool only_holders = store.entries() == 1;  // a slot with one entry cannot hold another token
   const std::int32_t* target = targets.data<std::int32_t>();
   const T* counts = store.counts.data<T>();
-  std::int32_t* home = assigned_slots.data<std::int32_t>();
-  std::fill_n(home, positions, -1);
+  std::int32_t* assigned = assigned_slots.data<std::int32_t>();
+  std::fill_n(assigned, positions, -1);
   std::vector<T> best(static_cast<std::size_t>(positions));
   const TargetSlots<T> holders(ctx, store, settings, targets);
-  const auto look_at = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
+  const auto visit_scores = [&](std::int64_t t, const T* scores, std::int64_t first, std::int64_t width) {
     if (target[t] < 0) return;
-    Best<T> here{home[t], best[static_cast<std::size_t>(t)]};
+    Best<T> here{assigned[t], best[static_cast<std::size_t>(t)]};
     for (const Holder<T>& holder : holders.of(t, first, width))
       here.meet(holder.slot, scores[holder.slot - first] + static_cast<T>(token_affinity) * holder.part);
     if (only_holders) return;
     // Slots that do not hold the token are scored by their key only, so only the nearest slot can win. It may itself be
     // a holder, which is harmless: a holder's score is at least its key product.
-    here.meet_all(scores, first, width, NotEmpty<T>{counts + first});
+    here.consider_all(scores, first, width, NotEmpty<T>{counts + first});
   };
-  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, look_at);
+  for_each_score_block(ctx, store, settings, queries.data<T>(), positions, visit_scores);
 }
 
 }  // namespace
@@ -282,13 +281,13 @@ void finish_mixing(Context&, const Mixing&) {}
 void split_windows(Context&, const Store&, const Tensor&, std::span<const Rows>, std::vector<Matches>&) {}
 
 void slot_weights(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                  const Tensor& say, Tensor& weights) {
+                  const Tensor& memory_weights, Tensor& weights) {
   with_precision(ctx, [&](auto zero) {
     using T = decltype(zero);
     if (searches_some_partitions(store, settings))
-      weigh_parts<T>(ctx, store, settings, queries, say, weights);
+      weigh_partitions<T>(ctx, store, settings, queries, memory_weights, weights);
     else
-      weigh<T>(ctx, store, settings, queries, say, weights);
+      weigh_slots<T>(ctx, store, settings, queries, memory_weights, weights);
   });
 }
 

@@ -46,55 +46,55 @@ void score(Context& ctx, const Store& store, const T* queries, std::int64_t rows
                            scores, width});
 }
 
-// Returns the partitions that each query searches, nearest first (ties: the lower one): [rows, look].
+// Returns the partitions that each query searches, nearest first (ties: the lower one): [rows, nprobe].
 template <typename T>
 std::vector<std::int32_t> choose_partitions(Context& ctx, const Store& store, const T* queries, std::int64_t rows,
-                                            std::int64_t look) {
+                                            std::int64_t nprobe) {
   ArenaScope scope(*ctx.arena);
-  const std::int64_t d = store.keys.dim(1), begun = store.partitions_active();
-  T* centres = ctx.scratch({begun, d}, dtype_of<T>()).template data<T>();
-  T* near = ctx.scratch({std::max<std::int64_t>(rows, 1), begun}, dtype_of<T>()).template data<T>();
-  std::copy_n(store.centres.data<T>(), begun * d, centres);
-  for (std::int64_t p = 0; p < begun; ++p) normalize(centres + p * d, d);
-  gemm_for(ctx, Product<T>{false, true, rows, begun, d, T(1), queries, d, centres, d, T(0), near, begun});
-  std::vector<std::int32_t> looked(static_cast<std::size_t>(rows * look));
+  const std::int64_t d = store.keys.dim(1), active = store.partitions_active();
+  T* centroids = ctx.scratch({active, d}, dtype_of<T>()).template data<T>();
+  T* near = ctx.scratch({std::max<std::int64_t>(rows, 1), active}, dtype_of<T>()).template data<T>();
+  std::copy_n(store.centroids.data<T>(), active * d, centroids);
+  for (std::int64_t p = 0; p < active; ++p) normalize(centroids + p * d, d);
+  gemm_for(ctx, Product<T>{false, true, rows, active, d, T(1), queries, d, centroids, d, T(0), near, active});
+  std::vector<std::int32_t> searched(static_cast<std::size_t>(rows * nprobe));
   parallel_chunks(*ctx.threads, rows, row_grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<std::int32_t> order(static_cast<std::size_t>(begun));
+    std::vector<std::int32_t> order(static_cast<std::size_t>(active));
     for (std::int64_t t = begin; t < end; ++t) {
-      const T* row = near + t * begun;
+      const T* row = near + t * active;
       std::iota(order.begin(), order.end(), 0);
-      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(look), order.end(),
+      std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(nprobe), order.end(),
                         [&](std::int32_t a, std::int32_t b) { return row[a] != row[b] ? row[a] > row[b] : a < b; });
-      std::copy_n(order.begin(), look, looked.begin() + static_cast<std::ptrdiff_t>(t * look));
+      std::copy_n(order.begin(), nprobe, searched.begin() + static_cast<std::ptrdiff_t>(t * nprobe));
     }
   });
-  return looked;
+  return searched;
 }
 
 // (Row, partition) pairs sorted by partition, so that the scores of a partition are one matrix product.
 template <typename T>
 struct PartitionVisits {
   std::vector<std::int64_t> begin;  // first visit of each partition; [partitions + 1]
-  std::vector<std::int64_t> place;  // visit of each (row, partition) pair, in the order of `looked`
+  std::vector<std::int64_t> place;  // visit of each (row, partition) pair, in the order of `searched`
   T* rows;                          // [visits, d]
 
   std::int64_t count() const { return begin.back(); }
 };
 // In the arena.
 template <typename T>
-PartitionVisits<T> make_visits(Context& ctx, const Store& store, const T* rows, const std::vector<std::int32_t>& looked,
-                               std::int64_t look) {
-  const std::int64_t d = store.keys.dim(1), count = std::ssize(looked);
+PartitionVisits<T> make_visits(Context& ctx, const Store& store, const T* rows,
+                               const std::vector<std::int32_t>& searched, std::int64_t nprobe) {
+  const std::int64_t d = store.keys.dim(1), count = std::ssize(searched);
   PartitionVisits<T> out{std::vector<std::int64_t>(static_cast<std::size_t>(store.partitions_active() + 1), 0),
-                         std::vector<std::int64_t>(looked.size()),
+                         std::vector<std::int64_t>(searched.size()),
                          ctx.scratch({std::max<std::int64_t>(count, 1), d}, dtype_of<T>()).template data<T>()};
-  for (const std::int32_t part : looked) ++out.begin[static_cast<std::size_t>(part) + 1];
+  for (const std::int32_t part : searched) ++out.begin[static_cast<std::size_t>(part) + 1];
   std::partial_sum(out.begin.begin(), out.begin.end(), out.begin.begin());
   std::vector<std::int64_t> next = out.begin;
-  for (std::size_t i = 0; i < looked.size(); ++i) out.place[i] = next[static_cast<std::size_t>(looked[i])]++;
+  for (std::size_t i = 0; i < searched.size(); ++i) out.place[i] = next[static_cast<std::size_t>(searched[i])]++;
   parallel_chunks(*ctx.threads, count, row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
-      std::copy_n(rows + i / look * d, d, out.rows + out.place[static_cast<std::size_t>(i)] * d);
+      std::copy_n(rows + i / nprobe * d, d, out.rows + out.place[static_cast<std::size_t>(i)] * d);
   });
   return out;
 }
@@ -123,18 +123,18 @@ void for_each_score_block(Context& ctx, const Store& store, const MemorySettings
                           std::int64_t count, Work&& work) {
   ArenaScope scope(*ctx.arena);
   if (searches_some_partitions(store, settings)) {
-    const std::int64_t look = partitions_to_search(store, settings), size = store.partition_size();
-    const std::vector<std::int32_t> looked = choose_partitions(ctx, store, rows, count, look);
-    const PartitionVisits<T> visits = make_visits(ctx, store, rows, looked, look);
+    const std::int64_t nprobe = partitions_to_search(store, settings), size = store.partition_size();
+    const std::vector<std::int32_t> searched = choose_partitions(ctx, store, rows, count, nprobe);
+    const PartitionVisits<T> visits = make_visits(ctx, store, rows, searched, nprobe);
     const std::int64_t widest = partition_slots_at_once(size, visits.count());
     T* scores = ctx.scratch({std::max<std::int64_t>(visits.count(), 1), widest}, dtype_of<T>()).template data<T>();
     for (std::int64_t first = 0; first < size; first += widest) {
       const std::int64_t width = std::min(size - first, widest);
       score_partitions(ctx, store, visits, first, width, scores);
       parallel_chunks(*ctx.threads, count, 1, [&](std::int64_t row, std::int64_t) {
-        for (std::int64_t pair = row * look; pair < (row + 1) * look; ++pair) {
+        for (std::int64_t pair = row * nprobe; pair < (row + 1) * nprobe; ++pair) {
           const auto at = static_cast<std::size_t>(pair);
-          work(row, scores + visits.place[at] * width, looked[at] * size + first, width);
+          work(row, scores + visits.place[at] * width, searched[at] * size + first, width);
         }
       });
     }
@@ -186,7 +186,7 @@ struct Best {
   }
   // Considers the slots [first, first + width) for which asked(m) is true, with their scores as values.
   template <typename Asked>
-  void meet_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
+  void consider_all(const T* scores, std::int64_t first, std::int64_t width, Asked asked) {
     // Finds the maximum per block of slots first; only the winning block is searched for its position.
     constexpr std::int64_t span_read = 256;
     T highest = std::numeric_limits<T>::lowest();

@@ -50,70 +50,70 @@ void move_key(T* key, T inertia, const T* sum, T total, std::int64_t d) {
 // Returns, for each evicted slot, the slot it is merged into: the nearest slot that stays, among those with the same
 // token if slots hold one token each; -1: none.
 template <typename T>
-std::vector<std::int32_t> merge_targets(Context& ctx, const Store& store, const MemorySettings& settings,
-                                        const std::vector<std::int32_t>& leaving) {
-  const std::int64_t d = store.keys.dim(1), rows = std::ssize(leaving), reach = store.reach;
+std::vector<std::int32_t> find_merge_targets(Context& ctx, const Store& store, const MemorySettings& settings,
+                                             const std::vector<std::int32_t>& evicted) {
+  const std::int64_t d = store.keys.dim(1), rows = std::ssize(evicted), reach = store.reach;
   const std::int32_t* values = store.values.data<std::int32_t>();
   T* stays = ctx.scratch({reach}, dtype_of<T>()).template data<T>();  // counts of the slots; 0: empty or evicted
   std::copy_n(store.counts.data<T>(), reach, stays);
   T* keys = ctx.scratch({rows, d}, dtype_of<T>()).template data<T>();
   for (std::int64_t i = 0; i < rows; ++i) {
-    const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+    const std::int64_t slot = evicted[static_cast<std::size_t>(i)];
     stays[slot] = T(0);
     std::copy_n(store.keys.data<T>() + slot * d, d, keys + i * d);
   }
-  std::vector<std::int32_t> heirs(leaving.size(), -1);
-  std::vector<T> nearness(leaving.size());
+  std::vector<std::int32_t> merge_targets(evicted.size(), -1);
+  std::vector<T> nearness(evicted.size());
   // scores: products of one row with the slots [first, first + width).
-  const auto look_at = [&](std::int64_t i, const T* scores, std::int64_t first, std::int64_t width) {
+  const auto visit_scores = [&](std::int64_t i, const T* scores, std::int64_t first, std::int64_t width) {
     const auto at = static_cast<std::size_t>(i);
-    Best<T> heir{heirs[at], nearness[at]};
+    Best<T> merge_target{merge_targets[at], nearness[at]};
     const NotEmpty<T> left{stays + first};
     if (store.entries() > 1)
-      heir.meet_all(scores, first, width, left);
+      merge_target.consider_all(scores, first, width, left);
     else
-      heir.meet_all(scores, first, width, [left, own = values[leaving[at]], value = values + first](std::int64_t m) {
-        return left(m) & (value[m] == own);
-      });
+      merge_target.consider_all(scores, first, width,
+                                [left, own = values[evicted[at]], value = values + first](std::int64_t m) {
+                                  return left(m) & (value[m] == own);
+                                });
   };
-  for_each_score_block(ctx, store, settings, keys, rows, look_at);
-  return heirs;
+  for_each_score_block(ctx, store, settings, keys, rows, visit_scores);
+  return merge_targets;
 }
 
 // spec 8, "Learning", item 5: merges the content of evicted slots (-1: none) into their nearest neighbors.
 template <typename T>
-void merge_evicted(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> giving_way,
-                   Store& store) {
+void merge_evicted(Context& ctx, const MemorySettings& settings, std::span<const std::int32_t> order, Store& store) {
   T* counts = store.counts.data<T>();
   T* usage = store.usage.data<T>();
-  std::vector<std::int32_t> leaving;
-  for (const std::int32_t slot : giving_way) {
-    if (slot >= 0 && counts[slot] > 0) leaving.push_back(slot);
+  std::vector<std::int32_t> evicted;
+  for (const std::int32_t slot : order) {
+    if (slot >= 0 && counts[slot] > 0) evicted.push_back(slot);
   }
-  if (leaving.empty()) return;
+  if (evicted.empty()) return;
   ArenaScope scope(*ctx.arena);
   const std::int64_t d = store.keys.dim(1);
-  const std::vector<std::int32_t> heirs = merge_targets<T>(ctx, store, settings, leaving);
-  std::vector<std::pair<std::int32_t, std::int64_t>> of_heirs;
-  for (std::size_t i = 0; i < leaving.size(); ++i) {
-    if (heirs[i] >= 0) of_heirs.emplace_back(heirs[i], static_cast<std::int64_t>(i));
+  const std::vector<std::int32_t> merge_targets = find_merge_targets<T>(ctx, store, settings, evicted);
+  std::vector<std::pair<std::int32_t, std::int64_t>> by_target;
+  for (std::size_t i = 0; i < evicted.size(); ++i) {
+    if (merge_targets[i] >= 0) by_target.emplace_back(merge_targets[i], static_cast<std::int64_t>(i));
   }
   T* keys = store.keys.data<T>();
-  for_groups(ctx, grouped(std::move(of_heirs)), [&](const Group& group) {
+  for_groups(ctx, grouped(std::move(by_target)), [&](const Group& group) {
     T* sum = thread_buffer<T>(0, d);
     std::fill_n(sum, d, T(0));
-    const auto heir = entries_of<T>(store, group.slot);
+    const auto merge_target = entries_of<T>(store, group.slot);
     T total = counts[group.slot], used = usage[group.slot];
     const T inertia = total;
     for (const std::int64_t i : group.members) {
-      const std::int64_t slot = leaving[static_cast<std::size_t>(i)];
+      const std::int64_t slot = evicted[static_cast<std::size_t>(i)];
       add_scaled(counts[slot], keys + slot * d, sum, d);
       total += counts[slot];
       used += usage[slot];
-      heir.take_all(entries_of<T>(store, slot));
+      merge_target.merge_all(entries_of<T>(store, slot));
     }
     move_key(keys + group.slot * d, inertia, sum, total, d);
-    counts[group.slot] = heir.total();
+    counts[group.slot] = merge_target.total();
     usage[group.slot] = used;
   });
 }
@@ -126,14 +126,14 @@ std::vector<std::int32_t> least_used_slots(const Store& store, std::size_t misse
   const std::int64_t candidates = std::min(store.slots(), store.reach + static_cast<std::int64_t>(misses));
   std::vector<std::int32_t> order(static_cast<std::size_t>(candidates));
   std::iota(order.begin(), order.end(), 0);
-  const auto births = std::min(static_cast<std::ptrdiff_t>(misses), static_cast<std::ptrdiff_t>(candidates));
+  const auto count = std::min(static_cast<std::ptrdiff_t>(misses), static_cast<std::ptrdiff_t>(candidates));
   const auto less_used = [&](std::int32_t a, std::int32_t b) {
     return usage[a] != usage[b] ? usage[a] < usage[b] : a < b;
   };
-  if (births < static_cast<std::ptrdiff_t>(order.size()))
-    std::nth_element(order.begin(), order.begin() + births, order.end(), less_used);
-  std::sort(order.begin(), order.begin() + births, less_used);
-  order.resize(static_cast<std::size_t>(births));
+  if (count < static_cast<std::ptrdiff_t>(order.size()))
+    std::nth_element(order.begin(), order.begin() + count, order.end(), less_used);
+  std::sort(order.begin(), order.begin() + count, less_used);
+  order.resize(static_cast<std::size_t>(count));
   return order;
 }
 
@@ -145,17 +145,17 @@ std::vector<std::int32_t> least_used_slots(Context& ctx, const Store& store, con
                                            const T* queries, std::int64_t positions,
                                            const std::vector<std::int64_t>& misses) {
   const T* usage = store.usage.data<T>();
-  const std::int64_t look = partitions_to_search(store, settings), size = store.partition_size();
-  const std::vector<std::int32_t> looked = choose_partitions(ctx, store, queries, positions, look);
+  const std::int64_t nprobe = partitions_to_search(store, settings), size = store.partition_size();
+  const std::vector<std::int32_t> searched = choose_partitions(ctx, store, queries, positions, nprobe);
   // No partition can lose more slots than there are misses that search it.
-  const auto begun = static_cast<std::size_t>(store.partitions_active());
-  std::vector<std::int64_t> wanted(begun, 0);
+  const auto active = static_cast<std::size_t>(store.partitions_active());
+  std::vector<std::int64_t> wanted(active, 0);
   for (const std::int64_t t : misses) {
-    for (std::int64_t i = t * look; i < (t + 1) * look; ++i)
-      ++wanted[static_cast<std::size_t>(looked[static_cast<std::size_t>(i)])];
+    for (std::int64_t i = t * nprobe; i < (t + 1) * nprobe; ++i)
+      ++wanted[static_cast<std::size_t>(searched[static_cast<std::size_t>(i)])];
   }
-  std::vector<std::vector<std::int32_t>> order(begun);
-  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(begun), 1, [&](std::int64_t p, std::int64_t) {
+  std::vector<std::vector<std::int32_t>> order(active);
+  parallel_chunks(*ctx.threads, static_cast<std::int64_t>(active), 1, [&](std::int64_t p, std::int64_t) {
     std::vector<std::int32_t>& own = order[static_cast<std::size_t>(p)];
     const auto count = static_cast<std::ptrdiff_t>(std::min(size, wanted[static_cast<std::size_t>(p)]));
     if (count == 0) return;
@@ -168,13 +168,13 @@ std::vector<std::int32_t> least_used_slots(Context& ctx, const Store& store, con
     std::sort(own.begin(), own.begin() + count, less_used);
     own.resize(static_cast<std::size_t>(count));
   });
-  std::vector<std::size_t> next(begun, 0);
+  std::vector<std::size_t> next(active, 0);
   std::vector<std::int32_t> out;
   for (const std::int64_t t : misses) {
     std::int32_t best = -1;
     std::size_t from = 0;
-    for (std::int64_t i = t * look; i < (t + 1) * look; ++i) {
-      const auto part = static_cast<std::size_t>(looked[static_cast<std::size_t>(i)]);
+    for (std::int64_t i = t * nprobe; i < (t + 1) * nprobe; ++i) {
+      const auto part = static_cast<std::size_t>(searched[static_cast<std::size_t>(i)]);
       if (next[part] == order[part].size()) continue;
       const std::int32_t slot = order[part][next[part]];
       // Ties between empty slots go to the nearer partition.
@@ -191,8 +191,8 @@ std::vector<std::int32_t> least_used_slots(Context& ctx, const Store& store, con
 
 // Adds every query that was inserted or matched in a partition to its centroid.
 template <typename T>
-void move_centres(Context& ctx, const T* queries, const std::int32_t* assignments, std::int64_t positions,
-                  Store& store) {
+void move_centroids(Context& ctx, const T* queries, const std::int32_t* assignments, std::int64_t positions,
+                    Store& store) {
   const std::int64_t d = store.keys.dim(1), size = store.partition_size();
   std::vector<std::pair<std::int32_t, std::int64_t>> taken;  // part, position
   for (std::int64_t t = 0; t < positions; ++t) {
@@ -203,12 +203,12 @@ void move_centres(Context& ctx, const T* queries, const std::int32_t* assignment
     T* sum = thread_buffer<T>(0, d);
     std::fill_n(sum, d, T(0));
     for (const std::int64_t t : group.members) add_scaled(T(1), queries + t * d, sum, d);
-    add_scaled(T(1), sum, store.centres.data<T>() + group.slot * d, d);
+    add_scaled(T(1), sum, store.centroids.data<T>() + group.slot * d, d);
   });
 }
 
 template <typename T>
-void divide_parts(Context& ctx, Store& store) {
+void split_where_full(Context& ctx, Store& store) {
   const std::int64_t size = store.partition_size();
   const T* counts = store.counts.data<T>();
   std::vector<std::int32_t> used;
@@ -219,8 +219,8 @@ void divide_parts(Context& ctx, Store& store) {
 }
 
 template <typename T>
-void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
-                 const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
+void apply_update(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
+                  const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
   const std::int64_t positions = queries.dim(0), d = queries.dim(1);
   const std::int32_t* target = targets.data<std::int32_t>();
   const std::int64_t* place = places.data<std::int64_t>();
@@ -232,7 +232,7 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   T* usage = store.usage.data<T>();
   std::int32_t* assignment = assignments.data<std::int32_t>();
 
-  const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.match);
+  const T kept = static_cast<T>(1 - settings.decay), match = static_cast<T>(settings.threshold);
   for (std::int64_t m = 0; m < store.reach; ++m) usage[m] *= kept;  // spec 8, "Learning", item 1
 
   std::vector<std::int64_t> misses;
@@ -262,9 +262,9 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
   });
 
   const std::vector<std::int32_t> order =  // item 4
-      store.parts() > 1 ? least_used_slots<T>(ctx, store, settings, query, positions, misses)
-                        : least_used_slots<T>(store, misses.size());
-  if (settings.inherit) merge_evicted<T>(ctx, settings, order, store);
+      store.partitions() > 1 ? least_used_slots<T>(ctx, store, settings, query, positions, misses)
+                             : least_used_slots<T>(store, misses.size());
+  if (settings.merge_evicted) merge_evicted<T>(ctx, settings, order, store);
   for (std::size_t j = 0; j < order.size(); ++j) {
     const std::int64_t slot = order[j], t = misses[j];
     if (slot < 0) continue;
@@ -274,21 +274,21 @@ void take_lesson(Context& ctx, const MemorySettings& settings, const Tensor& que
     counts[slot] = usage[slot] = T(1);
     store.reach = std::max(store.reach, slot + 1);
   }
-  if (store.parts() == 1) return;
-  move_centres<T>(ctx, query, assignment, positions, store);
-  if (store.reach < store.slots()) divide_parts<T>(ctx, store);
+  if (store.partitions() == 1) return;
+  move_centroids<T>(ctx, query, assignment, positions, store);
+  if (store.reach < store.slots()) split_where_full<T>(ctx, store);
 }
 
 template <typename T>
-void move_positions_in(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
-                       const Tensor& assigned_slots, Store& store) {
+void insert_into_assigned(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
+                          const Tensor& assigned_slots, Store& store) {
   const std::int64_t positions = queries.dim(0), d = queries.dim(1);
   const std::int32_t* target = targets.data<std::int32_t>();
   const std::int64_t* place = places.data<std::int64_t>();
-  const std::int32_t* home = assigned_slots.data<std::int32_t>();
+  const std::int32_t* assigned = assigned_slots.data<std::int32_t>();
   std::vector<std::pair<std::int32_t, std::int64_t>> of_slots;
   for (std::int64_t t = 0; t < positions; ++t) {
-    if (home[t] >= 0) of_slots.emplace_back(home[t], t);
+    if (assigned[t] >= 0) of_slots.emplace_back(assigned[t], t);
   }
   for_groups(ctx, grouped(std::move(of_slots)), [&](const Group& group) {
     T* sum = store.keys.data<T>() + group.slot * d;
@@ -301,13 +301,13 @@ void move_positions_in(Context& ctx, const Tensor& queries, const Tensor& target
 }
 
 template <typename T>
-void make_keys_of_sums(Context& ctx, Store& store) {
+void normalize_sums(Context& ctx, Store& store) {
   const std::int64_t d = store.keys.dim(1), size = store.partition_size();
   T* keys = store.keys.data<T>();
-  for (std::int64_t p = 0; store.parts() > 1 && p < store.parts(); ++p) {
-    T* centre = store.centres.data<T>() + p * d;
-    std::fill_n(centre, d, T(0));
-    for (std::int64_t m = p * size; m < (p + 1) * size; ++m) add_scaled(T(1), keys + m * d, centre, d);
+  for (std::int64_t p = 0; store.partitions() > 1 && p < store.partitions(); ++p) {
+    T* centroid = store.centroids.data<T>() + p * d;
+    std::fill_n(centroid, d, T(0));
+    for (std::int64_t m = p * size; m < (p + 1) * size; ++m) add_scaled(T(1), keys + m * d, centroid, d);
   }
   parallel_chunks(*ctx.threads, store.slots(), row_grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t m = begin; m < end; ++m) {
@@ -322,18 +322,19 @@ void make_keys_of_sums(Context& ctx, Store& store) {
 void learn(Context& ctx, const MemorySettings& settings, const Tensor& queries, const Tensor& targets,
            const Tensor& places, const Matches& found, Store& store, Tensor& assignments) {
   with_precision(ctx, [&](auto zero) {
-    take_lesson<decltype(zero)>(ctx, settings, queries, targets, places, found, store, assignments);
+    apply_update<decltype(zero)>(ctx, settings, queries, targets, places, found, store, assignments);
   });
 }
 
 void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets, const Tensor& places,
                      const Tensor& assigned_slots, Store& store) {
-  with_precision(
-      ctx, [&](auto zero) { move_positions_in<decltype(zero)>(ctx, queries, targets, places, assigned_slots, store); });
+  with_precision(ctx, [&](auto zero) {
+    insert_into_assigned<decltype(zero)>(ctx, queries, targets, places, assigned_slots, store);
+  });
 }
 
 void finish_refinement(Context& ctx, Store& store) {
-  with_precision(ctx, [&](auto zero) { make_keys_of_sums<decltype(zero)>(ctx, store); });
+  with_precision(ctx, [&](auto zero) { normalize_sums<decltype(zero)>(ctx, store); });
 }
 
 }  // namespace some::cpu

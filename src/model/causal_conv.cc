@@ -24,9 +24,9 @@ void CausalConv::declare(Declaration& declare) {
 
 Tensor CausalConv::forward(Context& ctx, const Pass& pass, const Tensor& states, const Tensor& x) const {
   if (!weight_) return x;
-  Tensor looked = ctx.scratch(x.shape());
-  conv_forward(ctx, states, pass.past, weight_, looked);
-  return looked;
+  Tensor conv_out = ctx.scratch(x.shape());
+  conv_forward(ctx, states, pass.past, weight_, conv_out);
+  return conv_out;
 }
 
 }  // namespace some

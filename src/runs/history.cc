@@ -79,7 +79,7 @@ EvalPoint eval_point(const JsonObject& line, const Recipe& recipe) {
     point.padded_loss = line.need<double>("padded_loss");
     point.headline = *point.padded_loss;
     // In every row all positions except the last are predicted.
-    const double predicted = line.need<double>(metric_name(line, "documents")) * (recipe.model.seq_len - 1);
+    const double predicted = line.need<double>(key_in(line, "documents")) * (recipe.model.seq_len - 1);
     point.real_share = line.need<double>("tokens") / predicted;
   }
   if (line.has("batch_mean_loss")) point.headline = line.need<double>("batch_mean_loss");

@@ -141,7 +141,7 @@ struct ModelService::Job {
   std::string session;
   std::vector<TokenId> learned;
   std::shared_ptr<Admission> admission;
-  Clock::time_point begun = Clock::now();
+  Clock::time_point started = Clock::now();
 
   const char* endpoint() const {
     return embedding ? "/v1/embeddings" : reply->request().chat ? "/v1/chat/completions" : "/v1/completions";
@@ -501,7 +501,7 @@ bool ModelService::model_is_free() {
 }
 
 ModelService::Started ModelService::start(const std::shared_ptr<Job>& job) {
-  if (!job->is_open() || Clock::now() - job->begun > settings_.timeout) {
+  if (!job->is_open() || Clock::now() - job->started > settings_.timeout) {
     outputs_.push_back({job, 0, ended_error("the request waited longer than this server allows (--timeout)")});
     return Started::yes;
   }
@@ -588,7 +588,7 @@ void ModelService::add_choices(const std::shared_ptr<Running>& running) {
       if (!running->first_token) {
         running->first_token = true;
         const std::lock_guard lock(mutex_);
-        first_token_.add(seconds_since(running->job->begun));
+        first_token_.add(seconds_since(running->job->started));
       }
       if (!wanted) return;
       std::optional<TokenSources> sources;
@@ -656,7 +656,7 @@ void ModelService::look_after_requests() {
   for (const auto& one : running_) {
     if (!one->job->is_open())
       end(*one, ended_error("the client disconnected"));
-    else if (Clock::now() - one->job->begun > settings_.timeout)
+    else if (Clock::now() - one->job->started > settings_.timeout)
       end(*one, ended_error("the request took longer than this server allows (--timeout)"));
   }
 }
@@ -700,10 +700,10 @@ void ModelService::push_outputs() {
   output_changed_.notify_all();
 }
 
-void ModelService::count_answer(const std::string& endpoint, int status, Clock::time_point begun) {
+void ModelService::count_answer(const std::string& endpoint, int status, Clock::time_point started) {
   answered_(endpoint, status);
   const std::lock_guard lock(mutex_);
-  whole_.add(seconds_since(begun));
+  whole_.add(seconds_since(started));
 }
 
 void ModelService::write_outputs() {
@@ -740,7 +740,7 @@ void ModelService::write_outputs() {
         }
         if (job->reply ? job->reply->is_over() : job->embedding->is_over()) {
           const int status = job->reply ? job->reply->status() : job->embedding->status();
-          count_answer(job->endpoint(), there ? status : 499, job->begun);
+          count_answer(job->endpoint(), there ? status : 499, job->started);
         } else if (job->reply && job->reply->request().stream) {
           if (streams.empty() || streams.back() != job->reply) streams.push_back(job->reply);
         }

@@ -119,7 +119,7 @@ class ModelService {
   std::shared_ptr<Admission> admit(std::int64_t numbers, std::size_t holder);
   std::vector<std::vector<TokenId>> encode(const std::vector<Prompt>& prompts, const std::string& field) const;
   void submit(std::shared_ptr<Job> job);
-  void count_answer(const std::string& endpoint, int status, std::chrono::steady_clock::time_point begun);
+  void count_answer(const std::string& endpoint, int status, std::chrono::steady_clock::time_point started);
 
   ModelSettings settings_;
   Answered answered_;

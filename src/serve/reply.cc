@@ -87,8 +87,8 @@ Json Reply::fresh_logprobs() const {
 
 void Reply::add_entry(Choice& choice, TokenId id, std::optional<double> logprob, const std::vector<TokenLogprob>& top) {
   const std::string text = piece(id, choice.first);
-  choice.entries.push_back({id, logprob, top, choice.begun, choice.characters});
-  choice.begun += text.size();
+  choice.entries.push_back({id, logprob, top, choice.bytes, choice.characters});
+  choice.bytes += text.size();
   choice.characters += characters_of(text);
   choice.first = false;
 }

@@ -66,7 +66,7 @@ class Reply {
     std::size_t characters = 0;
   };
   struct Choice {
-    std::size_t begun = 0;       // bytes of all tokens so far
+    std::size_t bytes = 0;       // bytes of all tokens so far
     std::size_t characters = 0;  // characters of all tokens so far
     std::size_t certain = 0;     // bytes of text reported so far
     bool first = true;           // true before the first token

@@ -114,8 +114,8 @@ nlohmann::json Sessions::list(std::size_t holder) const {
 Memory Sessions::empty_memory(OpenedRun& run, std::int64_t generation, const std::vector<TokenId>& tokens) {
   MemorySettings settings = default_memory_settings(run);
   settings.slots = limits_.slots;
-  settings.parts = 1;
-  settings.rounds = 0;
+  settings.partitions = 1;
+  settings.refinement_passes = 0;
   if (!base_ || base_generation_ != generation) {
     try {
       base_ = new_memory(run, settings);

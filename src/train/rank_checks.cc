@@ -23,9 +23,9 @@ void check_same_command(const Group& group, const Recipe* recipe, const std::vec
   if (recipe != nullptr) {
     for (const auto& [key, value] : recipe_settings(*recipe)) facts.emplace_back(key, value);
   }
-  std::string said;
-  for (const std::string& one : changes) said += (said.empty() ? "" : " ") + one;
-  facts.emplace_back("the settings on the command line", said);
+  std::string overrides;
+  for (const std::string& one : changes) overrides += (overrides.empty() ? "" : " ") + one;
+  facts.emplace_back("the settings on the command line", overrides);
   group.check_identical(facts);
 }
 

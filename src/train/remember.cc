@@ -28,9 +28,9 @@ double elapsed_seconds(std::chrono::steady_clock::time_point start) {
 
 bool refine_all(Model& model, Memory& memory, const ReadingProgress& progress, const std::function<bool()>& stop,
                 const std::function<void()>& save) {
-  while (refinement_passes(memory) < memory.settings.rounds) {
+  while (refinement_passes(memory) < memory.settings.refinement_passes) {
     const std::string what =
-        fmt::format("refinement pass {} of {}", refinement_passes(memory) + 1, memory.settings.rounds);
+        fmt::format("refinement pass {} of {}", refinement_passes(memory) + 1, memory.settings.refinement_passes);
     const bool whole = refine(model, memory, [&](std::int64_t done, std::int64_t total) {
       if (progress) progress(what, done, total);
       return !(stop && stop());

@@ -57,8 +57,8 @@ Round one_round(Engine& engine, Memory* memory, const GenerateBenchOptions& opti
                 std::int64_t tokens, int vocab, std::uint64_t number) {
   const RandomStream ids = random_stream(number, "bench.prompts");
   std::uint64_t drawn = 0;
-  std::int64_t begun = 0, after = 0;
-  Clock::time_point all_begun;
+  std::int64_t started = 0, after = 0;
+  Clock::time_point all_started;
   const Clock::time_point start = Clock::now();
   for (std::int64_t i = 0; i < sequences; ++i) {
     SequenceRequest request;
@@ -72,16 +72,16 @@ Round one_round(Engine& engine, Memory* memory, const GenerateBenchOptions& opti
     request.routes = options.report;
     if (options.report && memory != nullptr) request.sources = 4;
     request.on_token = [&](const TokenEvent& event) {
-      if (event.number == 0 && ++begun == sequences) all_begun = Clock::now();
-      if (begun == sequences) ++after;
+      if (event.number == 0 && ++started == sequences) all_started = Clock::now();
+      if (started == sequences) ++after;
     };
     engine.add(std::move(request));
   }
   engine.run();
   const Clock::time_point end = Clock::now();
   Round out;
-  out.first = std::chrono::duration<double>(all_begun - start).count();
-  out.seconds = std::chrono::duration<double>(end - all_begun).count();
+  out.first = std::chrono::duration<double>(all_started - start).count();
+  out.seconds = std::chrono::duration<double>(end - all_started).count();
   out.rate = static_cast<double>(after - 1) / out.seconds;
   return out;
 }

@@ -63,8 +63,9 @@ void check_checksum(const SafetensorsFile& file) {
 constexpr std::array other_keys = {"vocab",      "seed",     "beta_scale", "key_constraint", "temperature",  "steps",
                                    "lr",         "schedule", "adam_betas", "adam_eps",       "weight_decay", "clip",
                                    "count_pads", "pad_id",   "eos_id",     "batch",          "usage"};
-constexpr std::array memory_keys = {"d_model", "decay", "inherit", "look",   "match",   "parts",    "rounds",
-                                    "share",   "slots", "counts",  "values", "windows", "sharpness"};
+constexpr std::array memory_keys = {
+    "d_model",     "decay", "merge_evicted", "nprobe", "threshold", "partitions", "refinement_passes",
+    "switch_rate", "slots", "counts",        "values", "windows",   "beta"};
 
 // Throws if a key is unknown: its value would be ignored and the case would count as tested.
 void check_keys(const JsonObject& config, const std::string& kind) {
@@ -138,6 +139,7 @@ SettingValue value_of(const SettingInfo& setting, const JsonObject& config) {
 Fixture::Fixture(const std::string& path) : file_(SafetensorsFile::open(path)), config_(config_of(file_)) {
   kind_ = file_.metadata().at("kind");
   check_checksum(file_);
+  if (kind_ == "memory") config_ = with_current_settings(config_, "memory");
   check_keys(config_, kind_);
   file_.rename(current_tensor);
 }

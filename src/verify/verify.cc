@@ -441,16 +441,16 @@ void Case::memory() {
   const JsonObject& config = fixture_.config();
   MemorySettings settings;
   settings.slots = config.need<std::int64_t>("slots", 1, 1 << 24);
-  settings.match = config.need<double>("match");
-  settings.sharpness = {config.need<double>("sharpness")};
+  settings.threshold = config.need<double>("threshold");
+  settings.beta = {config.need<double>("beta")};
   settings.decay = config.need<double>("decay");
-  settings.share = config.need<double>("share");
+  settings.switch_rate = config.need<double>("switch_rate");
   settings.counts = counts_from(config);
   settings.values = config.get<std::int64_t>("values", 1);
-  settings.inherit = config.get<bool>("inherit", false);
-  settings.parts = config.get<std::int64_t>("parts", 1);
-  settings.look = config.get<std::int64_t>("look", settings.look);
-  settings.rounds = config.get<std::int64_t>("rounds", 0);
+  settings.merge_evicted = config.get<bool>("merge_evicted", false);
+  settings.partitions = config.get<std::int64_t>("partitions", 1);
+  settings.nprobe = config.get<std::int64_t>("nprobe", settings.nprobe);
+  settings.refinement_passes = config.get<std::int64_t>("refinement_passes", 0);
   check_settings(settings, report_.file + ": ");
   std::int64_t windows = 0;
   while (fixture_.has(fmt::format("window.{}.states", windows))) ++windows;
@@ -464,7 +464,7 @@ void Case::memory() {
   Store store = make_store(ctx, settings, input("mean", {d}, ctx.master));
   std::int64_t read = 0;
   // Rounding a hidden state to bf16 changes its query slightly, and the inverse temperature amplifies the change.
-  const double sharpest = *std::max_element(settings.sharpness.begin(), settings.sharpness.end());
+  const double sharpest = *std::max_element(settings.beta.begin(), settings.beta.end());
   const double probabilities = tolerances_.values * (tolerances_.losses_only ? std::max(1.0, sharpest / 40) : 1.0);
   for (std::int64_t i = 0; i < windows; ++i) {
     const std::string window = fmt::format("window.{}.", i);
@@ -479,7 +479,7 @@ void Case::memory() {
     make_queries(ctx, input(window + "states", {positions, d}, ctx.compute), store.mean, queries);
     Matches found = make_matches(ctx, settings, positions);
     search(ctx, store, settings, queries, targets, found);
-    compare(fmt::format("{}.memory_probability", i), found.said, probabilities);
+    compare(fmt::format("{}.memory_probability", i), found.target_prob, probabilities);
     std::vector<double> chance = read_vector(input(window + "model_probability", {positions}, ctx.master));
     Tensor model = Tensor::empty({positions}, DType::f64), places = Tensor::empty({positions}, DType::i64);
     for (std::int64_t t = 0; t < positions; ++t) {
@@ -499,8 +499,8 @@ void Case::memory() {
     if (tolerances_.losses_only) continue;
     compare_store(std::to_string(i), store);
   }
-  for (std::int64_t round = 0; round < settings.rounds; ++round) {
-    Store settled = make_store(ctx, settings, store.mean);
+  for (std::int64_t round = 0; round < settings.refinement_passes; ++round) {
+    Store refined = make_store(ctx, settings, store.mean);
     for (std::int64_t i = 0, begin = 0; i < windows; ++i) {
       ctx.arena->reset();
       const std::string window = fmt::format("window.{}.", i);
@@ -513,17 +513,17 @@ void Case::memory() {
       begin += positions;
       make_queries(ctx, input(window + "states", {positions, d}, ctx.compute), store.mean, queries);
       assign_slots(ctx, store, settings, queries, targets, assigned_slots);
-      insert_assigned(ctx, queries, targets, on_device(places), assigned_slots, settled);
+      insert_assigned(ctx, queries, targets, on_device(places), assigned_slots, refined);
     }
-    replace_store(ctx, settled, store);
-    if (!tolerances_.losses_only) compare_store(fmt::format("settled.{}", round), store);
+    replace_store(ctx, refined, store);
+    if (!tolerances_.losses_only) compare_store(fmt::format("refined.{}", round), store);
   }
 }
 
 void Case::compare_store(const std::string& name, const Store& store) {
   compare(name + ".keys", store.keys, tolerances_.values);
   compare_indices(name + ".values", store.values, nullptr);
-  if (store.entries() > 1) compare(name + ".tallies", store.entry_counts, tolerances_.values);
+  if (store.entries() > 1) compare(name + ".entry_counts", store.entry_counts, tolerances_.values);
   compare(name + ".counts", store.counts, tolerances_.values);
   compare(name + ".usage", store.usage, tolerances_.values);
   compare(name + ".shares", store.shares, tolerances_.values);

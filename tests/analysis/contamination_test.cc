@@ -72,7 +72,7 @@ TEST(Known, DocumentsAreFoundByWhatTheySay) {
   EXPECT_EQ(known_of({d}, {part_of(d, 900 - 256, 256)}), 1);
 }
 
-struct Heard {
+struct Warnings {
   std::vector<LogMessage> warnings;
   OpenedRun open(const std::string& folder) {
     Log log([this](const LogMessage& message) {
@@ -91,22 +91,22 @@ ReadOptions reading(const std::string& text, const std::string& memory) {
   return options;
 }
 
-TEST(Known, AMemoryThatHasReadTheValidationTextIsToldOf) {
+TEST(Known, AMemoryThatHasReadTheValidationTextIsReported) {
   TemporaryFolder folder;
-  Heard heard;
-  OpenedRun run = heard.open(train_tiny(folder));  // validates on the 12 documents after the 60 training documents
+  Warnings log;
+  OpenedRun run = log.open(train_tiny(folder));  // validates on the 12 documents after the 60 training documents
   ReadOptions options = reading("builtin:recipes", folder / "memory");
   options.max_documents = 3;
   EXPECT_EQ(read_texts(run, options).original_known.known, 0);
-  EXPECT_TRUE(heard.warnings.empty());
+  EXPECT_TRUE(log.warnings.empty());
   options.texts = {"builtin:stories"};  // the same documents
   options.max_documents = 5;
   const ReadReport report = read_texts(run, options);
   EXPECT_EQ(report.original_known.known, 5);
   EXPECT_EQ(report.original_known.of, 12);
   EXPECT_EQ(to_json(report)["original"]["known"], 5);
-  ASSERT_EQ(heard.warnings.size(), 1u);
-  EXPECT_TRUE(has_warning(heard.warnings, Code::text_overlap, {"5", "12", "the run's validation text"}));
+  ASSERT_EQ(log.warnings.size(), 1u);
+  EXPECT_TRUE(has_warning(log.warnings, Code::text_overlap, {"5", "12", "the run's validation text"}));
   // The file shows it too, whoever wrote it.
   const Memory memory = open_memory(run, folder / "memory");
   const DataConfig& config = run.recipe.data;
@@ -125,12 +125,12 @@ TEST(Known, AFileThatIsReadWholeHoldsTheEndThatWasHeldOut) {
   for (int i = 0; i < 400; ++i)
     book += "Line " + std::to_string(i) + " of the book tells of " + std::to_string(i * i) + " ships.\n";
   const std::string path = folder.write("book.txt", book);
-  Heard heard;
-  OpenedRun run = heard.open(
+  Warnings log;
+  OpenedRun run = log.open(
       train_tiny(folder, {"data.train=" + path, "data.valid=", "data.train_documents=0", "data.valid_documents=0"}));
   const ReadReport report = read_texts(run, reading(path, folder / "memory"));
   EXPECT_EQ(report.original_known.known, 1);
-  EXPECT_EQ(heard.warnings.size(), 1u);
+  EXPECT_EQ(log.warnings.size(), 1u);
 }
 
 class Files : public testing::Test {

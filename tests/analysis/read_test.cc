@@ -90,24 +90,24 @@ TEST(Read, InPartsItLosesLittleAndKnowsHowMuch) {
   options.original_tokens = 0;
   const double exact = to_json(read_texts(run, options))["loss"].get<double>();
   options.memory = folder / "memory";
-  options.choices.parts = 10;
-  options.choices.look = 4;
+  options.choices.partitions = 10;
+  options.choices.nprobe = 4;
   const double loss = to_json(read_texts(run, options))["loss"].get<double>();
   EXPECT_NE(loss, exact);
   EXPECT_LT(loss, exact + 0.3);
   const std::vector<std::int32_t> tokens = stream_of(load_analysis_text(run, "builtin:recipes", 0).data, 1000);
   const RecallReport report = measure_recall(*run.model, open_memory(run, folder / "memory"), tokens, {1, 4, 10});
   EXPECT_EQ(report.tokens, 999);
-  EXPECT_EQ(report.parts, 10);
-  ASSERT_EQ(report.looks.size(), 3u);
-  EXPECT_LT(report.looks[0].found, report.looks[1].found);
-  EXPECT_GT(report.looks[1].found, 0.8);
-  EXPECT_EQ(report.looks[2].found, 1);
-  EXPECT_EQ(report.looks[2].loss, report.exact.loss);
-  EXPECT_LT(report.looks[1].loss, report.looks[0].loss);
-  EXPECT_GT(report.alone.loss, report.looks[0].loss);
+  EXPECT_EQ(report.partitions, 10);
+  ASSERT_EQ(report.searches.size(), 3u);
+  EXPECT_LT(report.searches[0].found, report.searches[1].found);
+  EXPECT_GT(report.searches[1].found, 0.8);
+  EXPECT_EQ(report.searches[2].found, 1);
+  EXPECT_EQ(report.searches[2].loss, report.exact.loss);
+  EXPECT_LT(report.searches[1].loss, report.searches[0].loss);
+  EXPECT_GT(report.alone.loss, report.searches[0].loss);
   // Nothing is learned from it, and recall is undefined for a store with one partition.
-  EXPECT_EQ(to_json(report)["looks"].size(), 3u);
+  EXPECT_EQ(to_json(report)["searches"].size(), 3u);
   EXPECT_THROW(measure_recall(*run.model, open_memory(run, folder / "whole"), tokens, {1}), Error);
 }
 
@@ -152,11 +152,11 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
     EXPECT_EQ(read_file(folder / "memory"), before);
   };
   refused([](ReadOptions& o) { o.choices.slots = 700; }, Code::memory_settings, {"--slots", "700"});
-  refused([](ReadOptions& o) { o.choices.match = 0.5; }, Code::memory_settings, {folder / "memory"});
+  refused([](ReadOptions& o) { o.choices.threshold = 0.5; }, Code::memory_settings, {folder / "memory"});
   refused([](ReadOptions& o) { o.texts = {"no such file"}; }, Code::file_not_found, {"no such file"});
   refused([](ReadOptions& o) { o.tokens = 1; }, Code::option_invalid, {"--tokens", "1"});
   refused([](ReadOptions& o) { o.choices.values = 3; }, Code::memory_settings, {folder / "memory"});
-  refused([](ReadOptions& o) { o.choices.inherit = false; }, Code::memory_settings, {folder / "memory"});
+  refused([](ReadOptions& o) { o.choices.merge_evicted = false; }, Code::memory_settings, {folder / "memory"});
   refused([](ReadOptions& o) { o.choices.plain_cache = true; }, Code::memory_settings, {folder / "memory"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.values = 0; }, Code::setting_out_of_range,
           {"memory.values", "0"});
@@ -164,11 +164,11 @@ TEST(Read, WhatDoesNotFitIsRefusedAndLosesNothing) {
           {"memory.slots", "0"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.window = 100000; }, Code::setting_out_of_range,
           {"memory.window", "100000"});
-  refused([](ReadOptions& o) { o.choices.parts = 4; }, Code::memory_settings, {folder / "memory"});
-  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.parts = 7; }, Code::setting_out_of_range,
-          {"memory.parts", "7"});
-  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.look = 0; }, Code::setting_out_of_range,
-          {"memory.look", "0"});
+  refused([](ReadOptions& o) { o.choices.partitions = 4; }, Code::memory_settings, {folder / "memory"});
+  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.partitions = 7; }, Code::setting_out_of_range,
+          {"memory.partitions", "7"});
+  refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.nprobe = 0; }, Code::setting_out_of_range,
+          {"memory.nprobe", "0"});
   refused([&](ReadOptions& o) { o.memory = folder / "new", o.choices.slots = max_slots + 1; },
           Code::setting_out_of_range, {"memory.slots"});
   // Tokens outside the vocabulary.

@@ -189,7 +189,7 @@ TEST_F(BoardTest, SeedsOfOneThingAreABand) {
   EXPECT_EQ(rows[1], (Json{{"key", "some.top_k"}, {"values", {"2", "4"}}}));
 }
 
-TEST_F(BoardTest, ANewLineIsToldWithinASecond) {
+TEST_F(BoardTest, ANewLineIsReportedWithinASecond) {
   make_run("one", 2);
   open();
   Client viewer(board_->port());
@@ -516,7 +516,7 @@ TEST_F(TrainedBoardTest, ExperimentsAreStreamed) {
   for (const Json& layer : match["report"]["layers"]) EXPECT_EQ(layer["agreement"], 1.0) << "a run routes as itself";
 }
 
-TEST_F(TrainedBoardTest, WhatCannotBeAskedIsTold) {
+TEST_F(TrainedBoardTest, InvalidQuestionsAreReported) {
   const auto told = [&](const Json& question) {
     int status = 0;
     asked(question, &status);

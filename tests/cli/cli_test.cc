@@ -66,7 +66,7 @@ TEST(Cli, WrongUseIsRefusedInOneLine) {
   expect_refused({"tokenizer", "encode", "--tokenizer", tiny, "x"}, Code::json_syntax, {"tiny.toml"});
   expect_refused({"data", "stories", "--domain", "poems"}, Code::text_unknown, {"poems"});
   expect_refused({"bench", "train", tiny, "--steps", "0"}, Code::option_invalid, {"--steps"});
-  expect_refused({"read", "nowhere", "builtin:nature", "--sharpness", "20", "40"}, Code::argument_unexpected, {"'40'"});
+  expect_refused({"read", "nowhere", "builtin:nature", "--beta", "20", "40"}, Code::argument_unexpected, {"'40'"});
   expect_refused({"read", "nowhere", "builtin:nature", "--counts", "0.5", "--no-counts"}, Code::option_conflict,
                  {"--counts", "--no-counts"});
 }

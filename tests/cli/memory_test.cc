@@ -165,7 +165,7 @@ TEST_F(MemoryCommands, ContextsAreShownWithTheirPlaces) {
             0);
 }
 
-TEST_F(MemoryCommands, ATextThatItHasReadIsToldOf) {
+TEST_F(MemoryCommands, ATextThatItHasReadIsReported) {
   const CommandResult stories = read("stories", {"builtin:stories", "--max-documents", "4"});
   ASSERT_EQ(stories.code, 0) << stories.err;
   EXPECT_TRUE(says(stories, Code::text_overlap, {"4", "12"}));

@@ -129,7 +129,7 @@ CommandResult told(std::vector<std::string> more, const std::string& folder) {
   return run_command(folder, more);
 }
 
-TEST(ServeCommand, WhatIsWrongIsTold) {
+TEST(ServeCommand, WrongUseIsReported) {
   const TemporaryFolder folder;
   EXPECT_TRUE(says(told({}, folder.path()), Code::argument_missing, {}));
   EXPECT_TRUE(says(told({"nowhere"}, folder.path()), Code::run_not_found, {}));

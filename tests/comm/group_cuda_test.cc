@@ -81,13 +81,13 @@ TEST(GroupCuda, SumsByTheTreeOnTheGpu) {
 
 TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
   if (!cuda::available()) GTEST_SKIP() << cuda::unavailable_reason_text();
-  std::string said;
-  const Log log([&](const LogMessage& line) { said += line.text + "\n"; });
+  std::string lines;
+  const Log log([&](const LogMessage& line) { lines += line.text + "\n"; });
   on_ranks(1, [&](const Group& group) {
     const Device device = open_gpu();
     group.link_gpus(device, log);
-    if (!group.has_gpu_link()) GTEST_SKIP() << said;
-    EXPECT_EQ(said, "");
+    if (!group.has_gpu_link()) GTEST_SKIP() << lines;
+    EXPECT_EQ(lines, "");
     Threads threads(1);
     std::vector<float> small = numbers(0, 7), large = numbers(1, 300001);
     const auto there = [&](std::vector<float>& values) {
@@ -109,11 +109,11 @@ TEST(GroupCuda, NcclCarriesWhatItIsGiven) {
 // With two ranks on one GPU, the log reports transport through the host.
 TEST(GroupCuda, ASharedGpuIsNotForNccl) {
   if (!cuda::available()) GTEST_SKIP() << cuda::unavailable_reason_text();
-  std::string said;
+  std::string lines;
   std::mutex mutex;
   const Log log([&](const LogMessage& message) {
     const std::lock_guard lock(mutex);
-    said += message.text + "\n";
+    lines += message.text + "\n";
   });
   on_ranks(2, [&](const Group& group) {
     const Device device = open_gpu();
@@ -121,7 +121,8 @@ TEST(GroupCuda, ASharedGpuIsNotForNccl) {
     EXPECT_FALSE(group.has_gpu_link());
     group.link_gpus(device, log);  // opened again, reported once
   });
-  EXPECT_EQ(said, "ranks 0 and 1 share a GPU, which NCCL does not support: GPU tensors are sent through host memory\n");
+  EXPECT_EQ(lines,
+            "ranks 0 and 1 share a GPU, which NCCL does not support: GPU tensors are sent through host memory\n");
 }
 
 }  // namespace

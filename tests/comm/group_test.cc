@@ -150,7 +150,7 @@ TEST(Group, EveryRankGetsAllRows) {
   }
 }
 
-TEST(Group, PartsAreGroupsOfTheirOwn) {
+TEST(Group, SplitGroupsAreIndependent) {
   on_ranks(6, [&](const Group& group) {
     // Groups of three neighbors, then groups of the ranks with the same index.
     const int first = group.rank() / 3 * 3;

@@ -17,7 +17,7 @@ TEST(SilenceTimer, LastsFromTheLastSign) {
 
 // A listener that was stopped for ten seconds adds none of that time to the silence: it neither considers the others
 // lost at once nor restarts the timeout.
-TEST(SilenceTimer, DoesNotCountTimeInWhichNobodyLooked) {
+TEST(SilenceTimer, DoesNotCountTimeWithoutChecks) {
   SilenceTimer quiet(0.5, at(0));
   for (int time = 500; time <= 3000; time += 500) quiet.record_poll(false, at(time));
   EXPECT_DOUBLE_EQ(quiet.record_poll(false, at(13000)), 3.5);
@@ -26,7 +26,7 @@ TEST(SilenceTimer, DoesNotCountTimeInWhichNobodyLooked) {
 }
 
 // A small delay does not count as stopped: on a busy machine every poll is late.
-TEST(SilenceTimer, CountsLooksThatAreALittleLate) {
+TEST(SilenceTimer, CountsChecksThatAreALittleLate) {
   SilenceTimer quiet(0.5, at(0));
   double silence = 0;
   for (int time = 1200; time <= 12000; time += 1200) silence = quiet.record_poll(false, at(time));

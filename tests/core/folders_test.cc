@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Folders, WhatCannotBeLookedAtIsAnErrorNotNothing) {
+TEST(Folders, UnreadableEntriesAreErrorsNotMissing) {
   const TemporaryFolder folder;
   EXPECT_FALSE(exists_path(folder / "absent"));
   EXPECT_FALSE(exists_path(folder / ("absent/" + std::string(5000, 'x'))));

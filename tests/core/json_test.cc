@@ -8,7 +8,7 @@
 namespace some {
 namespace {
 
-TEST(Json, FaultsAreToldWithFileAndPlace) {
+TEST(Json, FaultsAreReportedWithFileAndPlace) {
   const auto parse = [](const std::string& text) { parse_json(text, "a.json"); };
   EXPECT_NO_THROW(parse("{\"a\": [1, 2]}"));
   EXPECT_ERROR(parse("{\n  \"a\": nul\n}"), Code::json_syntax, "a.json", "2", "11");

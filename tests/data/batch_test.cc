@@ -200,7 +200,7 @@ TEST(Sequences, ContextIsPaddedButNotPredicted) {
   EXPECT_EQ(batch.real_bytes, 5 + 6 + 0);
 }
 
-TEST(Sequences, UseIsCountedAndTold) {
+TEST(Sequences, UseIsCountedAndReported) {
   const TokenData data = three_documents();
   const DataUse cut = data_use(data, 4, LongDocuments::cut), split = data_use(data, 4, LongDocuments::split),
                 first = data_use(data, 4, LongDocuments::split, 2);
@@ -313,7 +313,7 @@ TEST(BatchLoader, FaultsInTheThreadComeOut) {
   EXPECT_THROW(loader.next(), Error);
 }
 
-TEST(BatchLoader, TooFewStoriesAreToldAtOnce) {
+TEST(BatchLoader, TooFewStoriesAreReportedAtOnce) {
   EXPECT_THROW(BatchLoader(numbered_stories(3), {}, 4, 1, 0), Error);
   EXPECT_THROW(BatchLoader(numbered_stories(3), {}, 0, 1, 0), Error);
   EXPECT_THROW(BatchLoader(TokenData(), {}, 1, 1, 0), Error);

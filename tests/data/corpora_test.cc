@@ -254,7 +254,7 @@ TEST(Corpora, LongTextsAreTokenisedInParts) {
       }());
 }
 
-TEST(Corpora, OverlapIsToldWithItsCount) {
+TEST(Corpora, OverlapIsReportedWithItsCount) {
   const TemporaryFolder folder;
   Listener listener;
   load(small_config(folder.write("t.txt", text_of(0, 20)), folder.write("v.txt", text_of(17, 10))), "", 1,

@@ -118,9 +118,9 @@ const std::vector<std::vector<std::int32_t>> rows = {{5, 90, 17, 231, 12, 80, 80
 std::string python() { return SOME_PYTHON; }
 bool has_torch() { return std::system((python() + " -c 'import torch, numpy' 2>/dev/null").c_str()) == 0; }
 
-int run_python(const TemporaryFolder& folder, const std::string& words, std::string& said) {
-  const int status = std::system((python() + " " + words + " >" + (folder / "said") + " 2>&1").c_str());
-  said = read_file(folder / "said");
+int run_python(const TemporaryFolder& folder, const std::string& words, std::string& output) {
+  const int status = std::system((python() + " " + words + " >" + (folder / "output") + " 2>&1").c_str());
+  output = read_file(folder / "output");
   return status;
 }
 
@@ -152,12 +152,12 @@ TEST(HuggingFace, EverySettingComputesTheSameInPyTorchAndComesBack) {
   if (!has_torch()) GTEST_SKIP() << python() << " has no torch and numpy (Debian's python3-torch)";
   const TemporaryFolder folder;
   for (const Case& one : cases()) write_case(folder, one);
-  std::string said;
+  std::string output;
   const int status =
-      run_python(folder, SOME_SOURCE_DIR "/tests/python/exported_models.py '" + (folder / "cases") + "'", said);
-  ASSERT_EQ(status, 0) << said;
+      run_python(folder, SOME_SOURCE_DIR "/tests/python/exported_models.py '" + (folder / "cases") + "'", output);
+  ASSERT_EQ(status, 0) << output;
   for (const Case& one : cases()) {
-    EXPECT_NE(said.find(one.name + ": logits within"), std::string::npos) << one.name << "\n" << said;
+    EXPECT_NE(output.find(one.name + ": logits within"), std::string::npos) << one.name << "\n" << output;
     const std::string place = folder / "cases/" + one.name, original = only_checkpoint(folder / "runs/" + one.name);
     // Imported back directly, from a library generated there, and after PyTorch saved it again: the same tensors each
     // time.
@@ -185,12 +185,12 @@ TEST(HuggingFace, TheLayerThatTransformersSeesWorksOnAStandIn) {
   const Case one{"modulated", {"some.output_proj=modulated", "some.token_shift=2", "model.conv=1"}};
   export_hf({.run = make_run(folder, one), .out = folder / "export"});
   setenv("PYTHONPATH", SOME_SOURCE_DIR "/tests/python/stand_in", 1);
-  std::string said;
+  std::string output;
   const int status =
-      run_python(folder, SOME_SOURCE_DIR "/tests/python/transformers_layer.py '" + (folder / "export") + "'", said);
+      run_python(folder, SOME_SOURCE_DIR "/tests/python/transformers_layer.py '" + (folder / "export") + "'", output);
   unsetenv("PYTHONPATH");
-  EXPECT_EQ(status, 0) << said;
-  EXPECT_NE(said.find("transformers:"), std::string::npos) << said;
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_NE(output.find("transformers:"), std::string::npos) << output;
 }
 
 class Damaged : public testing::Test {
@@ -315,7 +315,7 @@ TEST_F(Damaged, WeightsOfAnotherExportAreRefused) {
                            {"another"}));
 }
 
-TEST_F(Damaged, ExpertsThatLearntElsewhereAreKeptWhereThatIsSaid) {
+TEST_F(Damaged, ExpertsTrainedElsewhereAreKeptIfRequested) {
   const std::string place = copy(), path = place + "/model.safetensors";
   std::vector<std::pair<std::string, Tensor>> tensors;
   {

@@ -11,7 +11,7 @@ class MemoryTarget : public Target {
     MemorySettings settings;
     settings.slots = 5;
     settings.window = 4;
-    settings.sharpness = {20, 80};
+    settings.beta = {20, 80};
     settings.values = 2;
     Memory memory;
     memory.settings = settings;

@@ -74,7 +74,7 @@ TEST(Server, AnswersRequestsOneAfterTheOther) {
   EXPECT_EQ(client.get("/b").body, "/b \n");
 }
 
-TEST(Server, TellsBrowsersToLoadAndShareNothing) {
+TEST(Server, SendsHeadersThatForbidLoadingAndSharing) {
   Served served;
   const std::string head = get_once(served.server.port(), "/a").head;
   for (const char* field :
@@ -344,7 +344,7 @@ TEST(Server, ConnectionsAreRefusedAndOpenOnesStay) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Server, APortThatIsTakenIsTold) {
+TEST(Server, APortInUseIsReported) {
   Served served;
   ServerSettings same;
   same.port = served.server.port();

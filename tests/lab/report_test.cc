@@ -345,7 +345,7 @@ TEST_F(LabReport, PublishedNumbersAreThoseOfTheRecipeAsItStands) {
   EXPECT_TRUE(holds(text, "The largest difference was after epoch 1: 0.9000 above."));
 }
 
-TEST_F(LabReport, AFailureIsTold) {
+TEST_F(LabReport, AFailureIsReported) {
   write_identity(options_.runs + "/told", {"told", 1, 0, false}, "the loss is not a number");
   EXPECT_FALSE(holds(make_report(index_, {}, options_).markdown, "This run failed")) << "it has ended all the same";
   fs::remove(folder_ / "runs/told/timing.jsonl");

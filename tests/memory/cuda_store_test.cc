@@ -35,9 +35,9 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       EXPECT_EQ(read_vector(store.born), read_vector(wanted.born));
       EXPECT_EQ(read_vector(store.hit), read_vector(wanted.hit));
       EXPECT_GE(store.reach, wanted.reach);
-      if (one.settings.parts > 1) {
+      if (one.settings.partitions > 1) {
         ASSERT_EQ(store.reach, wanted.reach);
-        EXPECT_LT(largest_error(read_vector(store.centres), read_vector(wanted.centres)), 1e-5);
+        EXPECT_LT(largest_error(read_vector(store.centroids), read_vector(wanted.centroids)), 1e-5);
       }
       place += one.shape.positions;
     }
@@ -52,8 +52,8 @@ TEST_P(CudaStore, AgreesWithTheCpu) {
       EXPECT_LT(largest_error(read_vector(store.keys), read_vector(wanted.keys)), 1e-5);
       EXPECT_EQ(read_vector(store.born), read_vector(wanted.born));
       EXPECT_EQ(read_vector(store.hit), read_vector(wanted.hit));
-      if (one.settings.parts > 1) {
-        EXPECT_LT(largest_error(read_vector(store.centres), read_vector(wanted.centres)), 1e-5);
+      if (one.settings.partitions > 1) {
+        EXPECT_LT(largest_error(read_vector(store.centroids), read_vector(wanted.centroids)), 1e-5);
       }
     }
     twice.push_back(store);
@@ -71,7 +71,7 @@ TEST(GpuSearch, ProductsHaveThePrecisionOfFp32) {
   const StreamShape shape{2, 150, 512, 40, 1.0, 0.0};
   MemorySettings settings;
   settings.slots = 150;
-  settings.match = 2;  // every position gets its own slot
+  settings.threshold = 2;  // every position gets its own slot
   Store store = make_store(*ctx, settings, mean_tensor(shape));
   const std::vector<Window> stream = make_stream(shape, 3);
   read_window(*ctx, settings, store, stream[0], 0);
@@ -104,7 +104,7 @@ TEST(GpuSearch, GoesThroughMoreTilesThanThereAreBlocks) {
   const StreamShape shape{5, 5000, 32, 300, 0.3, 0.02};
   MemorySettings settings;
   settings.slots = 20000;
-  settings.match = never_match;
+  settings.threshold = never_match;
   settings.values = 2;
   Store store = make_store(*gpu, settings, mean_tensor(shape)),
         wanted = make_store(*exact, settings, mean_tensor(shape));
@@ -188,7 +188,7 @@ class CudaSlotWeights : public testing::TestWithParam<const char*> {};
 TEST_P(CudaSlotWeights, AgreeWithTheCpu) {
   if (!some::cuda::available()) GTEST_SKIP() << some::cuda::unavailable_reason_text();
   const StoreCase one = case_named(GetParam());
-  const auto kinds = static_cast<std::int64_t>(one.settings.sharpness.size());
+  const auto kinds = static_cast<std::int64_t>(one.settings.beta.size());
   const std::vector<Window> stream = make_stream(one.shape, 5);
   std::vector<Row> results;
   for (const char* device : {"cpu", "cuda"}) {
@@ -214,7 +214,7 @@ TEST_P(CudaSlotWeights, AgreeWithTheCpu) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gpu, CudaSlotWeights,
-                         testing::Values("several_tokens", "parts_that_are_full", "parts_all_looked_into"),
+                         testing::Values("several_tokens", "parts_that_are_full", "partitions_all_searched"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -14,23 +14,23 @@ void replay(const std::string& path, const char* precision, double tolerance) {
   auto ctx = make_context("cpu", precision);
   MemorySettings settings;
   settings.slots = config.at("slots");
-  settings.match = config.at("match");
-  settings.sharpness = {config.at("sharpness").get<double>()};
+  settings.threshold = config.at("threshold");
+  settings.beta = {config.at("beta").get<double>()};
   settings.decay = config.at("decay");
-  settings.share = config.at("share");
+  settings.switch_rate = config.at("switch_rate");
   settings.values = config.value("values", 1);
-  settings.inherit = config.value("inherit", false);
-  settings.parts = config.value("parts", 1);
-  settings.look = config.value("look", settings.look);
+  settings.merge_evicted = config.value("merge_evicted", false);
+  settings.partitions = config.value("partitions", 1);
+  settings.nprobe = config.value("nprobe", settings.nprobe);
   settings.counts = config.value("counts", 1.0);
-  settings.rounds = config.value("rounds", 0);
+  settings.refinement_passes = config.value("refinement_passes", 0);
   Store store = make_store(*ctx, settings, file.load("mean"));
   const auto compare = [&](const std::string& name) {
     const auto wanted = [&](const char* what) { return read_vector(file.load("expect." + name + "." + what)); };
     EXPECT_LT(largest_error(read_vector(store.keys), wanted("keys")), tolerance);
     EXPECT_EQ(read_vector(store.values), wanted("values"));
     if (settings.values > 1) {
-      EXPECT_LT(largest_error(read_vector(store.entry_counts), wanted("tallies")), tolerance);
+      EXPECT_LT(largest_error(read_vector(store.entry_counts), wanted("entry_counts")), tolerance);
     }
     EXPECT_LT(largest_error(read_vector(store.counts), wanted("counts")), tolerance);
     EXPECT_LT(largest_error(read_vector(store.usage), wanted("usage")), tolerance);
@@ -55,15 +55,15 @@ void replay(const std::string& path, const char* precision, double tolerance) {
     Row chances;
     for (const double nll : outcome.nll) chances.push_back(std::exp(-nll));
     const auto wanted = [&](const char* name) { return read_vector(file.load(expect + name)); };
-    EXPECT_LT(largest_error(outcome.said, wanted("memory_probability")), tolerance);
+    EXPECT_LT(largest_error(outcome.memory_prob, wanted("memory_probability")), tolerance);
     EXPECT_LT(largest_error(chances, wanted("probability")), tolerance);
     compare(std::to_string(i));
     stream.push_back(window);
   }
-  for (int round = 0; round < settings.rounds; ++round) {
+  for (int round = 0; round < settings.refinement_passes; ++round) {
     SCOPED_TRACE(testing::Message() << path << " round " << round << " in " << precision);
     refine_store(*ctx, settings, stream, store);
-    compare(fmt::format("settled.{}", round));
+    compare(fmt::format("refined.{}", round));
   }
 }
 

@@ -15,12 +15,12 @@ Store filled_store(Context& ctx, const MemorySettings& settings) {
   std::uint64_t next = 0;
   for (std::int64_t m = 0; m < reach; ++m) {
     auto token = static_cast<std::int32_t>(stream.below(next++, tokens));
-    const std::int64_t held = stream.below(next++, static_cast<std::uint32_t>(settings.values) + 1);
-    for (std::int64_t j = 0; j < held; ++j) {
-      const double tally = 1 + stream.below(next++, 9);
+    const std::int64_t contents = stream.below(next++, static_cast<std::uint32_t>(settings.values) + 1);
+    for (std::int64_t j = 0; j < contents; ++j) {
+      const double count = 1 + stream.below(next++, 9);
       store.values.data<std::int32_t>()[j * slots + m] = token;
-      if (settings.values > 1) store.entry_counts.data<float>()[j * slots + m] = static_cast<float>(tally);
-      store.counts.data<float>()[m] += static_cast<float>(tally);
+      if (settings.values > 1) store.entry_counts.data<float>()[j * slots + m] = static_cast<float>(count);
+      store.counts.data<float>()[m] += static_cast<float>(count);
       token = (token + 1 + static_cast<std::int32_t>(stream.below(next++, 7))) % tokens;
     }
   }
@@ -51,7 +51,7 @@ void finds_all(std::int64_t values, std::int64_t positions, int threads) {
   settings.values = values;
   const Store store = filled_store(*ctx, settings);
   Tensor targets = Tensor::empty({positions}, DType::i32);
-  // Some without a target, many twice, one held by no slot, and most held tokens not among them.
+  // Some without a target, many twice, one contents by no slot, and most contents tokens not among them.
   for (std::int64_t t = 0; t < positions; ++t)
     targets.data<std::int32_t>()[t] = t % 7 == 1 ? -1 : static_cast<std::int32_t>(t * 3 % tokens);
   targets.data<std::int32_t>()[positions - 1] = tokens + 3;

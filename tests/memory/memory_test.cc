@@ -80,7 +80,7 @@ MemorySettings small_settings() {
   MemorySettings settings;
   settings.slots = 150;
   settings.window = 20;
-  settings.sharpness = {20, 80};
+  settings.beta = {20, 80};
   return settings;
 }
 
@@ -103,8 +103,8 @@ class Divided : public testing::TestWithParam<Kind> {
  public:
   static MemorySettings small_settings() {
     MemorySettings settings = test::small_settings();
-    settings.parts = GetParam().parts;
-    settings.look = 2;
+    settings.partitions = GetParam().parts;
+    settings.nprobe = 2;
     settings.contexts = GetParam().contexts;
     settings.context_entries = 2000;
     return settings;
@@ -340,9 +340,9 @@ TEST_P(Divided, SettlingIsPartOfWhatTheMemoryIs) {
   EXPECT_EQ(refinement_passes(all), 2);
   // Everything that was read is assigned, except tokens that did not fit into a full slot.
   const std::vector<double> counts = read_vector(all.store.counts);
-  const double held = std::accumulate(counts.begin(), counts.end(), 0.0);
-  EXPECT_LE(held, 499 + 2999);
-  EXPECT_GT(held, 0.5 * (499 + 2999));
+  const double contents = std::accumulate(counts.begin(), counts.end(), 0.0);
+  EXPECT_LE(contents, 499 + 2999);
+  EXPECT_GT(contents, 0.5 * (499 + 2999));
   // It can read more, and forget: the rest is refined as it would have been without the text.
   learn_text(*fixture.model, all, "c", c, 300, {});
   EXPECT_EQ(refinement_passes(all), 0);
@@ -420,34 +420,34 @@ TEST(Merging, FillsPartsThatHaveNotBegun) {
   Fixture fixture;
   MemorySettings settings = small_settings();
   settings.slots = 1200;
-  settings.parts = 20;
-  settings.look = 4;
+  settings.partitions = 20;
+  settings.nprobe = 4;
   Memory first = fixture.memory(settings), second = fixture.memory(small_settings());
   const std::vector<std::int32_t> a = Fixture::words(40, 5), b = Fixture::words(600, 6);
   learn_text(*fixture.model, first, "a", a, 40, {});
   learn_text(*fixture.model, second, "b", b, 600, {});
-  const auto held = [](const Memory& memory) {
+  const auto contents = [](const Memory& memory) {
     double sum = 0;
     for (const double count : read_vector(memory.store.counts)) sum += count;
     return sum;
   };
-  const double both = held(first) + held(second);
+  const double both = contents(first) + contents(second);
   EXPECT_EQ(first.store.partitions_active(), 1);
   merge(*fixture.ctx, first, second);
-  EXPECT_EQ(held(first), both);
+  EXPECT_EQ(contents(first), both);
   EXPECT_GE(first.store.partitions_active(), 3);
   save_memory(first, folder.file("m"));
   Memory loaded = load_memory(*fixture.ctx, folder.file("m"));
   EXPECT_TRUE(same(loaded, first));
   learn_text(*fixture.model, loaded, "c", Fixture::words(300, 8), 300, {});  // it can read more
-  EXPECT_GE(held(loaded), both);
+  EXPECT_GE(contents(loaded), both);
 }
 
 TEST(MemoryFile, KnowsWherePartsEnd) {
   const Folder folder;
   Fixture fixture;
   MemorySettings settings = small_settings();
-  settings.parts = 6;
+  settings.partitions = 6;
   Memory memory = fixture.memory(settings);
   learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
   memory.store.reach -= 1;
@@ -520,18 +520,18 @@ TEST(MemoryFile, TellsItsPrecisionAndItsFiles) {
 }
 
 // Files written before slots could hold several tokens or be merged on eviction.
-TEST(MemoryFile, OfOldHasOneTokenASlotAndNoHeirs) {
+TEST(MemoryFile, OfAnOlderVersionHasOneTokenPerSlotAndDropsEvictedOnes) {
   MemorySettings settings = small_settings();
   settings.values = 1;
-  settings.inherit = false;
+  settings.merge_evicted = false;
   nlohmann::json old = to_json(settings);
   old.erase("values");
-  old.erase("inherit");
+  old.erase("merge_evicted");
   EXPECT_EQ(settings_from(JsonObject(old, "a memory")), settings);
   EXPECT_EQ(settings_from(JsonObject(to_json(small_settings()), "a memory")), small_settings());
 }
 
-TEST_P(Divided, DamageOfItsFileIsFoundAndTold) {
+TEST_P(Divided, DamageOfItsFileIsReported) {
   const Folder folder;
   Fixture fixture;
   Memory memory = fixture.memory(small_settings());

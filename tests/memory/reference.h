@@ -18,38 +18,38 @@ struct ReferenceMemory {
   MemorySettings settings;
   Row mean;
   std::vector<Row> keys;
-  std::vector<std::vector<std::pair<std::int64_t, double>>> held;  // per slot: tokens and their counts
+  std::vector<std::vector<std::pair<std::int64_t, double>>> contents;  // per slot: tokens and their counts
   Row usage, weights;
-  std::vector<Row> centres;  // centroids of the active partitions: sums of their queries
+  std::vector<Row> centroids;  // centroids of the active partitions: sums of their queries
 
   ReferenceMemory(const MemorySettings& how, Row middle) : settings(how), mean(std::move(middle)) {
     const auto slots = static_cast<std::size_t>(settings.slots);
     keys.assign(slots, Row(mean.size(), 0.0));
-    held.assign(slots, {});
+    contents.assign(slots, {});
     usage.assign(slots, 0.0);
     weights.assign(static_cast<std::size_t>(settings.mixed()), 1.0 / static_cast<double>(settings.mixed()));
-    centres.assign(1, Row(mean.size(), 0.0));
+    centroids.assign(1, Row(mean.size(), 0.0));
   }
 
-  std::size_t partition_size() const { return keys.size() / static_cast<std::size_t>(settings.parts); }
+  std::size_t partition_size() const { return keys.size() / static_cast<std::size_t>(settings.partitions); }
   // Returns the partitions that a query searches, nearest first.
-  std::vector<std::size_t> looked(const Row& q) const {
+  std::vector<std::size_t> searched(const Row& q) const {
     std::vector<std::pair<double, std::size_t>> near;
-    for (std::size_t p = 0; p < centres.size(); ++p) {
-      const Row towards = normalized(centres[p]);
+    for (std::size_t p = 0; p < centroids.size(); ++p) {
+      const Row towards = normalized(centroids[p]);
       near.emplace_back(-std::inner_product(q.begin(), q.end(), towards.begin(), 0.0), p);
     }
     std::sort(near.begin(), near.end());
     std::vector<std::size_t> out;
     for (const auto& [far, part] : near) {
-      if (std::ssize(out) < settings.look) out.push_back(part);
+      if (std::ssize(out) < settings.nprobe) out.push_back(part);
     }
     return out;
   }
   // Returns the slots that a query is compared with, in order.
   std::vector<std::size_t> seen_from(const Row& q) const {
     std::vector<std::size_t> out;
-    for (std::size_t part : looked(q)) {
+    for (std::size_t part : searched(q)) {
       for (std::size_t m = part * partition_size(); m < (part + 1) * partition_size(); ++m) out.push_back(m);
     }
     std::sort(out.begin(), out.end());
@@ -64,18 +64,18 @@ struct ReferenceMemory {
   }
   double count(std::size_t slot) const {
     double sum = 0;
-    for (const auto& [token, tally] : held[slot]) sum += tally;
+    for (const auto& [token, count] : contents[slot]) sum += count;
     return sum;
   }
-  double tally_of(std::size_t slot, std::int64_t token) const {
-    for (const auto& [own, tally] : held[slot]) {
-      if (own == token) return tally;
+  double count_of(std::size_t slot, std::int64_t token) const {
+    for (const auto& [own, count] : contents[slot]) {
+      if (own == token) return count;
     }
     return 0;
   }
   Row counts() const {
     Row out;
-    for (std::size_t m = 0; m < held.size(); ++m) out.push_back(count(m));
+    for (std::size_t m = 0; m < contents.size(); ++m) out.push_back(count(m));
     return out;
   }
   // In the layout of a store: all slots of one entry contiguous.
@@ -87,9 +87,9 @@ struct ReferenceMemory {
   }
   template <typename Of>
   Row laid_out(double nothing, Of of) const {
-    Row out(held.size() * static_cast<std::size_t>(settings.values), nothing);
-    for (std::size_t m = 0; m < held.size(); ++m) {
-      for (std::size_t j = 0; j < held[m].size(); ++j) out[j * held.size() + m] = of(held[m][j]);
+    Row out(contents.size() * static_cast<std::size_t>(settings.values), nothing);
+    for (std::size_t m = 0; m < contents.size(); ++m) {
+      for (std::size_t j = 0; j < contents[m].size(); ++j) out[j * contents.size() + m] = of(contents[m][j]);
     }
     return out;
   }
@@ -103,17 +103,17 @@ struct ReferenceMemory {
     return std::inner_product(q.begin(), q.end(), keys[slot].begin(), 0.0);
   }
 
-  double said(const Row& q, std::int64_t target, double sharpness) const {
+  double memory_prob(const Row& q, std::int64_t target, double beta) const {
     double all = 0, right = 0, highest = -1e300;
     const std::vector<std::size_t> seen = seen_from(q);
     for (const std::size_t m : seen) {
-      if (count(m) > 0) highest = std::max(highest, sharpness * product(m, q) + log_count(m));
+      if (count(m) > 0) highest = std::max(highest, beta * product(m, q) + log_count(m));
     }
     for (const std::size_t m : seen) {
       if (!(count(m) > 0)) continue;
-      const double weight = std::exp(sharpness * product(m, q) + log_count(m) - highest);
+      const double weight = std::exp(beta * product(m, q) + log_count(m) - highest);
       all += weight;
-      right += weight * tally_of(m, target) / count(m);
+      right += weight * count_of(m, target) / count(m);
     }
     return all > 0 ? right / all : 0.0;
   }
@@ -126,15 +126,16 @@ struct ReferenceMemory {
       const Row q = query(states[t]);
       Row parts;
       double answer = 0;
-      for (const double sharpness : settings.sharpness) {
-        const double memory = said(q, targets[t], sharpness);
+      for (const double beta : settings.beta) {
+        const double memory = memory_prob(q, targets[t], beta);
         for (const double share : mixture_shares) {
           parts.push_back(weights[parts.size()] * ((1 - share) * std::exp(-nll[t]) + share * memory));
           answer += parts.back();
         }
       }
       for (std::size_t i = 0; i < parts.size(); ++i)
-        weights[i] = (1 - settings.share) * parts[i] / answer + settings.share / static_cast<double>(parts.size());
+        weights[i] =
+            (1 - settings.switch_rate) * parts[i] / answer + settings.switch_rate / static_cast<double>(parts.size());
       nll[t] = -std::log(answer);
     }
     return nll;
@@ -148,10 +149,10 @@ struct ReferenceMemory {
     for (std::size_t t = 0; t < states.size(); ++t) {
       if (targets[t] < 0) continue;
       const Row q = query(states[t]);
-      double best = settings.match;
+      double best = settings.threshold;
       std::size_t found = keys.size();
       for (const std::size_t m : seen_from(q)) {
-        if (tally_of(m, targets[t]) > 0 && product(m, q) > best) {
+        if (count_of(m, targets[t]) > 0 && product(m, q) > best) {
           best = product(m, q);
           found = m;
         }
@@ -172,7 +173,7 @@ struct ReferenceMemory {
       }
       move(m, sum, count(m) + more);
       for (const auto& [q, token] : hits[m]) {
-        for (auto& [own, tally] : held[m]) tally += own == token;
+        for (auto& [own, count] : contents[m]) count += own == token;
       }
       usage[m] += more;
     }
@@ -180,7 +181,7 @@ struct ReferenceMemory {
     std::vector<bool> gone(keys.size(), false);
     for (std::size_t j = 0; j < misses.size(); ++j) {
       std::size_t best = keys.size();
-      for (const std::size_t part : looked(misses[j].first)) {
+      for (const std::size_t part : searched(misses[j].first)) {
         for (std::size_t m = part * partition_size(); m < (part + 1) * partition_size(); ++m) {
           if (gone[m]) continue;
           // between empty slots, the nearer partition
@@ -194,23 +195,23 @@ struct ReferenceMemory {
       births.push_back(j);
       taken.emplace_back(best / partition_size(), misses[j].first);
     }
-    if (settings.inherit) merge_evicted(order);
+    if (settings.merge_evicted) merge_evicted(order);
     for (std::size_t i = 0; i < order.size(); ++i) {
       keys[order[i]] = misses[births[i]].first;
-      held[order[i]] = {{misses[births[i]].second, 1.0}};
+      contents[order[i]] = {{misses[births[i]].second, 1.0}};
       usage[order[i]] = 1;
     }
     for (const auto& [part, q] : taken) {
-      for (std::size_t c = 0; c < q.size(); ++c) centres[part][c] += q[c];
+      for (std::size_t c = 0; c < q.size(); ++c) centroids[part][c] += q[c];
     }
-    for (std::size_t part = 0, begun = centres.size(); part < begun; ++part) divide_if_full(part);
+    for (std::size_t part = 0, active = centroids.size(); part < active; ++part) divide_if_full(part);
   }
 
   // One refinement pass: assigns every position to its best slot, and rebuilds slots from their positions.
   void refine(const std::vector<std::vector<Row>>& states, const std::vector<std::vector<std::int32_t>>& targets) {
     const Row n = counts();
     ReferenceMemory fresh(settings, mean);
-    fresh.centres.assign(centres.size(), Row(mean.size(), 0.0));
+    fresh.centroids.assign(centroids.size(), Row(mean.size(), 0.0));
     for (std::size_t w = 0; w < states.size(); ++w) {
       for (std::size_t t = 0; t < states[w].size(); ++t) {
         const std::int32_t token = targets[w][t];
@@ -219,9 +220,9 @@ struct ReferenceMemory {
         double best = -1e300;
         std::size_t home = keys.size();
         for (const std::size_t m : seen_from(q)) {
-          const double tally = n[m] > 0 ? tally_of(m, token) : 0;
-          if (!(n[m] > 0) || (settings.values == 1 && !(tally > 0))) continue;
-          const double suits = product(m, q) + token_affinity * tally / n[m];
+          const double count = n[m] > 0 ? count_of(m, token) : 0;
+          if (!(n[m] > 0) || (settings.values == 1 && !(count > 0))) continue;
+          const double suits = product(m, q) + token_affinity * count / n[m];
           if (suits > best) {
             best = suits;
             home = m;
@@ -230,9 +231,9 @@ struct ReferenceMemory {
         if (home == keys.size()) continue;
         for (std::size_t c = 0; c < q.size(); ++c) {
           fresh.keys[home][c] += q[c];
-          fresh.centres[home / partition_size()][c] += q[c];
+          fresh.centroids[home / partition_size()][c] += q[c];
         }
-        take(fresh.held[home], token, 1);
+        take(fresh.contents[home], token, 1);
       }
     }
     for (std::size_t m = 0; m < keys.size(); ++m) {
@@ -245,7 +246,7 @@ struct ReferenceMemory {
 
   // A partition that is more than three quarters full gives about half of its slots to the next inactive one.
   void divide_if_full(std::size_t part) {
-    const std::size_t size = partition_size(), first = part * size, fresh = centres.size() * size;
+    const std::size_t size = partition_size(), first = part * size, fresh = centroids.size() * size;
     std::vector<std::size_t> slots;
     for (std::size_t m = first; m < first + size; ++m) {
       if (count(m) > 0) slots.push_back(m);
@@ -255,7 +256,7 @@ struct ReferenceMemory {
       return *std::min_element(slots.begin(), slots.end(),
                                [&](std::size_t a, std::size_t b) { return product(a, from) < product(b, from); });
     };
-    const Row one = keys[farthest(centres[part])], other = keys[farthest(one)];
+    const Row one = keys[farthest(centroids[part])], other = keys[farthest(one)];
     Row axis(mean.size());
     for (std::size_t c = 0; c < axis.size(); ++c) axis[c] = one[c] - other[c];
     std::vector<std::size_t> stay, go;
@@ -283,11 +284,11 @@ struct ReferenceMemory {
     std::sort(stay.begin(), stay.end());
     std::sort(go.begin(), go.end());
     const std::vector<Row> old_keys = keys;
-    const auto old_held = held;
+    const auto old_held = contents;
     const Row old_usage = usage;
     for (std::size_t m = first; m < first + size; ++m) put(m, Row(mean.size(), 0.0), {}, 0.0);
-    centres[part].assign(mean.size(), 0.0);
-    centres.push_back(centres[part]);
+    centroids[part].assign(mean.size(), 0.0);
+    centroids.push_back(centroids[part]);
     const auto fill = [&](const std::vector<std::size_t>& from, std::size_t to, Row& centre) {
       for (const std::size_t m : from) {
         put(to, old_keys[m], old_held[m], old_usage[m]);
@@ -295,12 +296,12 @@ struct ReferenceMemory {
         ++to;
       }
     };
-    fill(stay, first, centres[part]);
-    fill(go, fresh, centres.back());
+    fill(stay, first, centroids[part]);
+    fill(go, fresh, centroids.back());
   }
   void put(std::size_t slot, const Row& key, const std::vector<std::pair<std::int64_t, double>>& tokens, double used) {
     keys[slot] = key;
-    held[slot] = tokens;
+    contents[slot] = tokens;
     usage[slot] = used;
   }
 
@@ -310,46 +311,46 @@ struct ReferenceMemory {
   }
 
   // Merges the content of evicted slots into the nearest of the remaining ones.
-  void merge_evicted(const std::vector<std::size_t>& giving_way) {
+  void merge_evicted(const std::vector<std::size_t>& evicted) {
     std::vector<std::vector<std::size_t>> left(keys.size());
-    for (const std::size_t slot : giving_way) {
+    for (const std::size_t slot : evicted) {
       if (!(count(slot) > 0)) continue;
       double best = -1e300;
-      std::size_t heir = keys.size();
+      std::size_t merge_target = keys.size();
       for (const std::size_t m : seen_from(keys[slot])) {
-        const bool stays = std::find(giving_way.begin(), giving_way.end(), m) == giving_way.end();
+        const bool stays = std::find(evicted.begin(), evicted.end(), m) == evicted.end();
         if (!stays || !(count(m) > 0) || product(m, keys[slot]) <= best) continue;
-        if (settings.values == 1 && held[m][0].first != held[slot][0].first) continue;
+        if (settings.values == 1 && contents[m][0].first != contents[slot][0].first) continue;
         best = product(m, keys[slot]);
-        heir = m;
+        merge_target = m;
       }
-      if (heir < keys.size()) left[heir].push_back(slot);
+      if (merge_target < keys.size()) left[merge_target].push_back(slot);
     }
-    for (std::size_t heir = 0; heir < keys.size(); ++heir) {
-      if (left[heir].empty()) continue;
+    for (std::size_t merge_target = 0; merge_target < keys.size(); ++merge_target) {
+      if (left[merge_target].empty()) continue;
       Row sum(mean.size(), 0.0);
-      double total = count(heir);
-      for (const std::size_t slot : left[heir]) {
+      double total = count(merge_target);
+      for (const std::size_t slot : left[merge_target]) {
         for (std::size_t c = 0; c < sum.size(); ++c) sum[c] += count(slot) * keys[slot][c];
         total += count(slot);
-        usage[heir] += usage[slot];
+        usage[merge_target] += usage[slot];
       }
-      move(heir, sum, total);
-      for (const std::size_t slot : left[heir]) {
-        for (const auto& [token, tally] : held[slot]) take(held[heir], token, tally);
+      move(merge_target, sum, total);
+      for (const std::size_t slot : left[merge_target]) {
+        for (const auto& [token, count] : contents[slot]) take(contents[merge_target], token, count);
       }
     }
   }
-  void take(std::vector<std::pair<std::int64_t, double>>& own, std::int64_t token, double tally) const {
+  void take(std::vector<std::pair<std::int64_t, double>>& own, std::int64_t token, double count) const {
     for (auto& one : own) {
       if (one.first != token) continue;
-      one.second += tally;
+      one.second += count;
       return;
     }
-    if (std::ssize(own) < settings.values) return own.emplace_back(token, tally), void();
+    if (std::ssize(own) < settings.values) return own.emplace_back(token, count), void();
     const auto least =
         std::min_element(own.begin(), own.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (least->second <= tally) *least = {token, tally};
+    if (least->second <= count) *least = {token, count};
   }
 };
 

@@ -49,9 +49,9 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
       EXPECT_LT(largest_error(read_vector(store.keys), flat(plain.keys)), tolerance);
       EXPECT_LT(largest_error(read_vector(store.counts), plain.counts()), tolerance);
       EXPECT_LT(largest_error(read_vector(store.usage), plain.usage), tolerance);
-      if (one.settings.parts > 1) {
-        ASSERT_EQ(store.partitions_active(), std::ssize(plain.centres));
-        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.partitions_active())), flat(plain.centres)),
+      if (one.settings.partitions > 1) {
+        ASSERT_EQ(store.partitions_active(), std::ssize(plain.centroids));
+        EXPECT_LT(largest_error(read_vector(store.centroids.rows(0, store.partitions_active())), flat(plain.centroids)),
                   tolerance);
       }
       EXPECT_LT(largest_error(read_vector(store.shares), plain.weights), 10 * tolerance);
@@ -59,7 +59,7 @@ TEST_P(StoreCases, AgreesWithThePlainReference) {
   }
 }
 
-TEST_P(StoreCases, SettlesLikeThePlainReference) {
+TEST_P(StoreCases, RefinesLikeThePlainReference) {
   const StoreCase& one = GetParam();
   const std::vector<Window> stream = make_stream(one.shape, 7);
   std::vector<std::vector<Row>> states;
@@ -88,9 +88,10 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
       EXPECT_EQ(read_vector(store.counts), wanted.counts());
       EXPECT_EQ(read_vector(store.usage), wanted.usage);
       EXPECT_LT(largest_error(read_vector(store.keys), flat(wanted.keys)), tolerance);
-      if (one.settings.parts > 1) {
-        EXPECT_LT(largest_error(read_vector(store.centres.rows(0, store.partitions_active())), flat(wanted.centres)),
-                  tolerance);
+      if (one.settings.partitions > 1) {
+        EXPECT_LT(
+            largest_error(read_vector(store.centroids.rows(0, store.partitions_active())), flat(wanted.centroids)),
+            tolerance);
       }
     }
     std::vector<std::int32_t> read;
@@ -103,7 +104,7 @@ TEST_P(StoreCases, SettlesLikeThePlainReference) {
 
 TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
   const StoreCase& one = GetParam();
-  std::vector<Store> stores, settled;
+  std::vector<Store> stores, refined;
   std::vector<Row> losses;
   for (const int threads : {1, 2, 5}) {
     Host host;
@@ -117,12 +118,12 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
     }
     stores.push_back(store);
     refine_store(*ctx, one.settings, make_stream(one.shape, 3), store);
-    settled.push_back(store);
+    refined.push_back(store);
     losses.push_back(all);
   }
   for (std::size_t i = 1; i < stores.size(); ++i) {
     EXPECT_TRUE(same_bits(stores[0], stores[i]));
-    EXPECT_TRUE(same_bits(settled[0], settled[i]));
+    EXPECT_TRUE(same_bits(refined[0], refined[i]));
     EXPECT_EQ(losses[0], losses[i]);
   }
 }
@@ -130,7 +131,7 @@ TEST_P(StoreCases, HasTheSameBitsForAnyNumberOfThreads) {
 // Every token is found in its assigned slot, and every slot has the places of its insertion and last match.
 TEST_P(StoreCases, SlotsKnowTheirPlaces) {
   const StoreCase& one = GetParam();
-  const bool slots_stay = one.settings.values == 1 && one.settings.parts == 1;
+  const bool slots_stay = one.settings.values == 1 && one.settings.partitions == 1;
   std::vector<std::int64_t> born(static_cast<std::size_t>(one.settings.slots), no_place), hit = born;
   std::vector<std::int32_t> read;
   std::int64_t place = 0;
@@ -170,7 +171,7 @@ void weights_add_up(const StoreCase& one) {
   for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
   const Window& window = stream.back();
   const Outcome outcome = read_window(*ctx, one.settings, store, window, 0, false);
-  const std::size_t positions = window.states.size(), kinds = one.settings.sharpness.size();
+  const std::size_t positions = window.states.size(), kinds = one.settings.beta.size();
   const Tensor states = numbers(window.states, DType::f64);
   Tensor queries = Tensor::empty(states.shape(), DType::f64);
   make_queries(*ctx, states, store.mean, queries);
@@ -192,16 +193,16 @@ void weights_add_up(const StoreCase& one) {
         }
       }
       EXPECT_NEAR(all, 0.5, 1e-12);
-      EXPECT_NEAR(right, 0.5 * outcome.said[s * positions + t], 1e-12);
+      EXPECT_NEAR(right, 0.5 * outcome.memory_prob[s * positions + t], 1e-12);
     }
   }
 }
 
 TEST(SlotWeights, AddUpToWhatTheMemorySays) { weights_add_up(case_named("several_tokens")); }
-TEST(SlotWeights, AddUpWhereSomePartsAreLookedInto) { weights_add_up(case_named("parts_that_are_full")); }
+TEST(SlotWeights, AddUpIfSomePartitionsAreSearched) { weights_add_up(case_named("parts_that_are_full")); }
 
 // Searching every partition equals the exact search, for any partitions.
-TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
+TEST(Parts, SearchingAllPartitionsIsExact) {
   const StoreCase one = case_named("parts_in_a_wide_store");
   auto ctx = make_context("cpu", "f64");
   Store store = make_store(*ctx, one.settings, mean_tensor(one.shape));
@@ -209,16 +210,16 @@ TEST(Parts, WhoLooksEverywhereFindsWhatThereIs) {
   for (std::size_t w = 0; w + 1 < stream.size(); ++w) read_window(*ctx, one.settings, store, stream[w], 0);
   ASSERT_EQ(store.partitions_active(), 7);
   Store whole = store;  // the same slots in one partition
-  whole.centres = {};
+  whole.centroids = {};
   MemorySettings in_one = one.settings;
-  in_one.parts = 1;
-  const Row exact = read_window(*ctx, in_one, whole, stream.back(), 0, false).said;
+  in_one.partitions = 1;
+  const Row exact = read_window(*ctx, in_one, whole, stream.back(), 0, false).memory_prob;
   const auto error_of = [&](std::int64_t look) {
     MemorySettings settings = one.settings;
-    settings.look = look;
-    const Row said = read_window(*ctx, settings, store, stream.back(), 0, false).said;
+    settings.nprobe = look;
+    const Row memory_prob = read_window(*ctx, settings, store, stream.back(), 0, false).memory_prob;
     double sum = 0;
-    for (std::size_t i = 0; i < said.size(); ++i) sum += std::abs(said[i] - exact[i]);
+    for (std::size_t i = 0; i < memory_prob.size(); ++i) sum += std::abs(memory_prob[i] - exact[i]);
     return sum;
   };
   EXPECT_EQ(error_of(7), 0);
@@ -263,22 +264,22 @@ TEST(Settings, WhatMakesNoSenseIsRefused) {
   EXPECT_FALSE(refused([](MemorySettings&) {}));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = 0; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = max_slots + 1; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.match = 3; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.match = NAN; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness.clear(); }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness.assign(9, 1.0); }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.sharpness = {-1}; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.threshold = 3; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.threshold = NAN; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.beta.clear(); }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.beta.assign(9, 1.0); }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.beta = {-1}; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.decay = 1.5; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.share = -0.1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.switch_rate = -0.1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.window = -1; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.values = 0; }));
   EXPECT_TRUE(refused([](MemorySettings& s) { s.values = max_values + 1; }));
-  EXPECT_FALSE(refused([](MemorySettings& s) { s.parts = 64; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 0; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.parts = 60; }));  // does not divide 4,096
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = s.parts = max_parts + 1; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = 0; }));
-  EXPECT_TRUE(refused([](MemorySettings& s) { s.look = max_parts + 1; }));
+  EXPECT_FALSE(refused([](MemorySettings& s) { s.partitions = 64; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.partitions = 0; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.partitions = 60; }));  // does not divide 4,096
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.slots = s.partitions = max_partitions + 1; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.nprobe = 0; }));
+  EXPECT_TRUE(refused([](MemorySettings& s) { s.nprobe = max_partitions + 1; }));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ inline Tensor numbers(const std::vector<Row>& rows, DType type) {
 }
 
 struct Outcome {
-  Row said, nll;
+  Row memory_prob, nll;
   std::vector<double> assignments;
 };
 
@@ -84,7 +84,7 @@ inline Outcome read_window(Context& ctx, const MemorySettings& settings, Store& 
   Matches found = make_matches(ctx, settings, count);
   search(ctx, store, settings, queries, wanted, found);
   Outcome out;
-  out.said = read_vector(found.said);
+  out.memory_prob = read_vector(found.target_prob);
   Tensor nll = numbers({window.nll}, ctx.master).reshape({count}).to(ctx.device);
   mix(ctx, settings, found, wanted, store.shares, nll);
   out.nll = read_vector(nll);
@@ -143,8 +143,8 @@ inline bool same_bits(const Store& a, const Store& b) {
   return same_bits(a.keys, b.keys) && same_bits(a.values, b.values) &&
          same_bits(a.entry_counts_or_totals(), b.entry_counts_or_totals()) && same_bits(a.counts, b.counts) &&
          same_bits(a.usage, b.usage) && same_bits(a.shares, b.shares) && same_bits(a.born, b.born) &&
-         same_bits(a.hit, b.hit) && a.reach == b.reach && a.parts() == b.parts() &&
-         (a.parts() == 1 || same_bits(a.centres, b.centres));
+         same_bits(a.hit, b.hit) && a.reach == b.reach && a.partitions() == b.partitions() &&
+         (a.partitions() == 1 || same_bits(a.centroids, b.centroids));
 }
 
 struct StoreCase {
@@ -156,24 +156,24 @@ struct StoreCase {
 // Settings of a case: a small store, and only the settings that matter for it.
 struct CaseSettings {
   std::int64_t slots = 60;
-  double match = MemorySettings().match;
-  std::vector<double> sharpness = {20};
+  double threshold = MemorySettings().threshold;
+  std::vector<double> beta = {20};
   double decay = 0.05, counts = 1;
   std::int64_t values = 1;
-  bool inherit = false;
-  std::int64_t parts = 1, look = MemorySettings().look;
+  bool merge_evicted = false;
+  std::int64_t partitions = 1, nprobe = MemorySettings().nprobe;
 
   operator MemorySettings() const {
     return {.slots = slots,
-            .match = match,
-            .sharpness = sharpness,
+            .threshold = threshold,
+            .beta = beta,
             .decay = decay,
-            .share = 0.02,
+            .switch_rate = 0.02,
             .counts = counts,
             .values = values,
-            .inherit = inherit,
-            .parts = parts,
-            .look = look};
+            .merge_evicted = merge_evicted,
+            .partitions = partitions,
+            .nprobe = nprobe};
   }
 };
 
@@ -187,57 +187,60 @@ inline std::vector<StoreCase> store_cases() {
       one("fewer_slots_than_misses", {5, 30, 7, 9, 0.6, 0.0}, {.slots = 5}),
       one("one_slot", {4, 9, 3, 3, 0.3, 0.2}, {.slots = 1}),
       one("one_position", {30, 1, 5, 3, 0.3, 0.0}, {.slots = 7}),
-      one("sharp", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {153}}),
-      one("many_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {5, 20, 60, 153, 400}}),
-      one("two_sharpnesses", {6, 40, 12, 9, 0.25, 0.1}, {.sharpness = {10, 80}}),
+      one("sharp", {6, 40, 12, 9, 0.25, 0.1}, {.beta = {153}}),
+      one("many_betas", {6, 40, 12, 9, 0.25, 0.1}, {.beta = {5, 20, 60, 153, 400}}),
+      one("two_betas", {6, 40, 12, 9, 0.25, 0.1}, {.beta = {10, 80}}),
       one("counts_left_out", {8, 40, 12, 9, 0.25, 0.1}, {.counts = 0}),
       one("root_of_counts", {8, 40, 12, 9, 0.25, 0.1}, {.counts = 0.5}),
-      one("first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, {.match = never_match}),
+      one("first_in_first_out", {8, 40, 12, 9, 0.25, 0.1}, {.threshold = never_match}),
       one("no_decay", {8, 40, 12, 9, 0.25, 0.1}, {.decay = 0}),
-      one("heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, {.inherit = true}),
-      one("several_tokens", {12, 40, 12, 9, 0.5, 0.1}, {.sharpness = {10, 80}, .values = 4, .inherit = true}),
+      one("merge_of_one_token", {12, 40, 12, 9, 0.5, 0.1}, {.merge_evicted = true}),
+      one("several_tokens", {12, 40, 12, 9, 0.5, 0.1}, {.beta = {10, 80}, .values = 4, .merge_evicted = true}),
       one("several_tokens_few_slots", {12, 40, 6, 30, 0.9, 0.1},
-          {.slots = 50, .counts = 0, .values = 2, .inherit = true}),
-      one("all_give_way", {5, 30, 7, 9, 0.6, 0.0}, {.slots = 5, .values = 3, .inherit = true}),
+          {.slots = 50, .counts = 0, .values = 2, .merge_evicted = true}),
+      one("all_evicted", {5, 30, 7, 9, 0.6, 0.0}, {.slots = 5, .values = 3, .merge_evicted = true}),
       one("several_tokens_never_passed_on", {8, 40, 12, 9, 0.5, 0.1}, {.values = 4}),
-      one("a_cache_that_passes_on", {8, 40, 12, 9, 0.25, 0.1}, {.match = never_match, .values = 8, .inherit = true}),
+      one("a_cache_that_merges", {8, 40, 12, 9, 0.25, 0.1},
+          {.threshold = never_match, .values = 8, .merge_evicted = true}),
       one("nothing_to_predict", {3, 10, 5, 3, 0.2, 1.0}, {}),
       one("wide", {6, 130, 130, 40, 0.1, 0.05}, {.slots = 500}),
-      one("over_one_part_of_the_search", {13, 700, 4, 300, 0.3, 0.0}, {.slots = 9000, .match = 0.9999}),
-      one("heirs_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0},
-          {.slots = 9000, .match = 0.9999, .values = 2, .inherit = true}),
+      one("more_slots_than_scored_at_once", {13, 700, 4, 300, 0.3, 0.0}, {.slots = 9000, .threshold = 0.9999}),
+      one("merges_in_another_part_of_the_search", {15, 700, 4, 300, 0.3, 0.0},
+          {.slots = 9000, .threshold = 0.9999, .values = 2, .merge_evicted = true}),
       one("tiles_of_products", {16, 150, 32, 120, 0.4, 0.05},
-          {.slots = 350, .sharpness = {5, 20, 80}, .values = 8, .inherit = true}),
-      one("tiles_of_ranks", {18, 170, 64, 150, 0.2, 0.1}, {.slots = 2217, .match = 0.9, .values = 40, .inherit = true}),
-      one("tiles_of_one_token", {10, 150, 32, 60, 0.4, 0.05}, {.slots = 350, .sharpness = {153}, .inherit = true}),
-      one("tiles_of_many_sharpnesses", {10, 140, 96, 60, 0.3, 0.05},
-          {.slots = 500, .sharpness = {5, 20, 60, 153, 400}, .counts = 0.5, .values = 3, .inherit = true}),
+          {.slots = 350, .beta = {5, 20, 80}, .values = 8, .merge_evicted = true}),
+      one("tiles_of_ranks", {18, 170, 64, 150, 0.2, 0.1},
+          {.slots = 2217, .threshold = 0.9, .values = 40, .merge_evicted = true}),
+      one("tiles_of_one_token", {10, 150, 32, 60, 0.4, 0.05}, {.slots = 350, .beta = {153}, .merge_evicted = true}),
+      one("tiles_of_many_betas", {10, 140, 96, 60, 0.3, 0.05},
+          {.slots = 500, .beta = {5, 20, 60, 153, 400}, .counts = 0.5, .values = 3, .merge_evicted = true}),
       one("tiles_of_64_tokens", {16, 140, 64, 200, 0.9, 0.1},
-          {.slots = 90, .match = 0.99, .sharpness = {10, 80}, .values = 64, .inherit = true}),
-      one("tiles_that_all_give_way", {6, 70, 32, 9, 0.6, 0.0}, {.slots = 5, .values = 3, .inherit = true}),
+          {.slots = 90, .threshold = 0.99, .beta = {10, 80}, .values = 64, .merge_evicted = true}),
+      one("tiles_all_evicted", {6, 70, 32, 9, 0.6, 0.0}, {.slots = 5, .values = 3, .merge_evicted = true}),
       one("more_rows_than_a_block", {7, 300, 32, 60, 0.4, 0.05},
-          {.slots = 700, .sharpness = {5, 20, 80}, .values = 8, .inherit = true}),
+          {.slots = 700, .beta = {5, 20, 80}, .values = 8, .merge_evicted = true}),
       one("ranks_of_more_than_a_tile", {9, 800, 32, 400, 0.2, 0.02},
-          {.slots = 6000, .match = 0.9, .values = 3, .inherit = true}),
+          {.slots = 6000, .threshold = 0.9, .values = 3, .merge_evicted = true}),
       one("tiles_of_parts", {12, 150, 32, 60, 0.4, 0.05},
-          {.slots = 600, .match = 0.95, .values = 4, .inherit = true, .parts = 6, .look = 6}),
+          {.slots = 600, .threshold = 0.95, .values = 4, .merge_evicted = true, .partitions = 6, .nprobe = 6}),
       one("tiles_with_nothing_to_predict", {3, 10, 32, 3, 0.2, 1.0}, {}),
       one("more_tokens_than_lanes", {30, 40, 6, 90, 0.9, 0.1},
-          {.slots = 45, .match = 0.99, .values = 40, .inherit = true}),
-      one("parts", {12, 40, 12, 9, 0.5, 0.1}, {.slots = 240, .parts = 8, .look = 2}),
+          {.slots = 45, .threshold = 0.99, .values = 40, .merge_evicted = true}),
+      one("parts", {12, 40, 12, 9, 0.5, 0.1}, {.slots = 240, .partitions = 8, .nprobe = 2}),
       one("parts_that_are_full", {14, 40, 12, 30, 0.9, 0.1},
-          {.slots = 128, .sharpness = {5, 40}, .values = 4, .inherit = true, .parts = 8, .look = 3}),
-      one("parts_with_heirs_of_one_token", {12, 40, 12, 9, 0.5, 0.1},
-          {.slots = 64, .counts = 0, .inherit = true, .parts = 4, .look = 1}),
+          {.slots = 128, .beta = {5, 40}, .values = 4, .merge_evicted = true, .partitions = 8, .nprobe = 3}),
+      one("partitions_with_merges_of_one_token", {12, 40, 12, 9, 0.5, 0.1},
+          {.slots = 64, .counts = 0, .merge_evicted = true, .partitions = 4, .nprobe = 1}),
       one("parts_with_root_of_counts", {12, 40, 12, 9, 0.5, 0.1},
-          {.slots = 64, .counts = 0.6, .values = 4, .inherit = true, .parts = 4, .look = 2}),
-      one("parts_all_looked_into", {10, 40, 12, 9, 0.5, 0.1}, {.slots = 120, .parts = 6, .look = 6}),
+          {.slots = 64, .counts = 0.6, .values = 4, .merge_evicted = true, .partitions = 4, .nprobe = 2}),
+      one("partitions_all_searched", {10, 40, 12, 9, 0.5, 0.1}, {.slots = 120, .partitions = 6, .nprobe = 6}),
       one("parts_fewer_slots_than_misses", {6, 40, 7, 30, 0.9, 0.0},
-          {.slots = 12, .values = 2, .inherit = true, .parts = 4, .look = 2}),
-      one("parts_of_one_slot", {8, 5, 5, 9, 0.9, 0.0}, {.slots = 16, .parts = 16, .look = 3}),
-      one("parts_of_a_cache", {8, 40, 12, 9, 0.25, 0.1}, {.slots = 160, .match = never_match, .parts = 5, .look = 2}),
+          {.slots = 12, .values = 2, .merge_evicted = true, .partitions = 4, .nprobe = 2}),
+      one("parts_of_one_slot", {8, 5, 5, 9, 0.9, 0.0}, {.slots = 16, .partitions = 16, .nprobe = 3}),
+      one("parts_of_a_cache", {8, 40, 12, 9, 0.25, 0.1},
+          {.slots = 160, .threshold = never_match, .partitions = 5, .nprobe = 2}),
       one("parts_in_a_wide_store", {24, 130, 130, 80, 0.4, 0.05},
-          {.slots = 2100, .match = 0.98, .values = 2, .inherit = true, .parts = 7, .look = 2}),
+          {.slots = 2100, .threshold = 0.98, .values = 2, .merge_evicted = true, .partitions = 7, .nprobe = 2}),
   };
 }
 

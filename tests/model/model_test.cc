@@ -321,7 +321,7 @@ TEST(ModelDecode, AgreesWithTheWholePass) {
 }
 
 // Blocks with convolution or token shift, with two interleaved sequences: each reads only its own states.
-TEST(ModelDecode, LooksBackAsTheWholePassDoes) {
+TEST(ModelDecode, ConvolvesLikeTheForwardPass) {
   const std::vector<std::string> names = {"dense_look_back", "readin_look_back", "modulated_look_back",
                                           "modulated_listen"};
   const std::vector<std::vector<std::int32_t>> rows = {{3, 9, 4, 11, 5, 17}, {8, 3, 3, 12, 7, 4}};

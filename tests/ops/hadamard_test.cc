@@ -188,16 +188,16 @@ Arrays plain_hadamard(const HadamardShape& s, const Arrays& in) {
       const double gate = in.at("gates")[i];
       const std::int64_t back = s.token_shift > 0 ? 1 + e % s.token_shift : 0;
       for (std::int64_t j = 0; j < s.f; ++j) {
-        double said = 0;
+        double activation = 0;
         for (std::int64_t c = 0; c < s.d && t % length >= back; ++c)
-          said += w1[(e * s.f + j) * s.d + c] * in.at("x")[(t - back) * s.d + c];
+          activation += w1[(e * s.f + j) * s.d + c] * in.at("x")[(t - back) * s.d + c];
         switch (s.form) {
-          case Form::features: y[t * s.f + j] += gate * plain_gelu(said); break;
+          case Form::features: y[t * s.f + j] += gate * plain_gelu(activation); break;
           case Form::published:
             for (std::int64_t c = 0; c < s.d; ++c)
-              y[t * s.d + c] += gate * w2[(e * s.f + j) * s.d + c] * plain_gelu(said);
+              y[t * s.d + c] += gate * w2[(e * s.f + j) * s.d + c] * plain_gelu(activation);
             break;
-          case Form::modulated: v[t * s.f + j] += scale * gate * in.at("gains")[e * s.f + j] * said; break;
+          case Form::modulated: v[t * s.f + j] += scale * gate * in.at("gains")[e * s.f + j] * activation; break;
         }
       }
     }

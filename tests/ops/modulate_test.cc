@@ -89,10 +89,10 @@ OpCase modulate_case(ModulateShape s) {
         for (std::int64_t i = t * s.k; i < (t + 1) * s.k; ++i) {
           const auto e = static_cast<std::int64_t>(in.at("indices")[i]);
           const std::int64_t back = s.token_shift > 0 ? 1 + e % s.token_shift : 0;
-          double said = s.library ? 0 : 1;
+          double activation = s.library ? 0 : 1;
           for (std::int64_t c = 0; c < s.d && s.library && t % length >= back; ++c)
-            said += in.at("w1")[(e * s.f + j) * s.d + c] * in.at("x")[(t - back) * s.d + c];
-          v += scale * in.at("gates")[i] * in.at("gains")[e * s.f + j] * said;
+            activation += in.at("w1")[(e * s.f + j) * s.d + c] * in.at("x")[(t - back) * s.d + c];
+          v += scale * in.at("gates")[i] * in.at("gains")[e * s.f + j] * activation;
         }
         const double z = in.at("hidden")[t * s.f + j];
         h[t * s.f + j] = s.additive ? plain_gelu(z + v) : plain_gelu(z) * (1 + v);

@@ -303,7 +303,7 @@ TEST(Recipe, MessagesOfOverrides) {
   refused({"=3"}, Code::setting_syntax, {});
   refused({"base=a4.toml"}, Code::setting_misplaced, {"base"});
   refused({"model.heads=7"}, Code::setting_out_of_range, {"model.heads", "7", "512"});
-  refused({"memory.slots=1000", "memory.parts=7"}, Code::setting_out_of_range, {"memory.parts", "1000", "7"});
+  refused({"memory.slots=1000", "memory.partitions=7"}, Code::setting_out_of_range, {"memory.partitions", "1000", "7"});
   // A value cannot smuggle in a second key.
   EXPECT_TRUE(is_bad_input(error_of("", {"train.epochs=1\nmax_steps = 3"}), Code::setting_type, {"train.epochs"}));
 }

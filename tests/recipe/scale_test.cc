@@ -80,7 +80,7 @@ TEST(Scale, SeriesAKeepsItsOrderOfWidthsAndDepths) {
   EXPECT_EQ(a4.model.keys.decay_warmup, 128);  // 400 * (500 / 5) / (10000 / 32)
 }
 
-TEST(Scale, LayersTakeWhatStoodAtTheirHeight) {
+TEST(Scale, LayersTakeWeightsFromTheSameDepth) {
   const Recipe d1 = scale_recipe(recipe_named("d1"), 0.05);
   ASSERT_EQ(d1.model.layers, 8);
   EXPECT_EQ(d1.model.keys.beta_layer_scale, (std::vector<double>{1, 1, 1, 1, 0.5, 0.5, 0.5, 0.5}));

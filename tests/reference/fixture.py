@@ -143,7 +143,7 @@ def model_case(config, inputs):
 def store_case(name, store):
     """Returns the current store; without a token axis if slots hold one token each."""
     one = len(store.values) == 1
-    result = {} if one else {f"{name}.tallies": store.tallies.copy()}
+    result = {} if one else {f"{name}.entry_counts": store.entry_counts.copy()}
     result.update({f"{name}.keys": store.keys.copy(), f"{name}.values": store.values[0 if one else ...].copy(),
                    f"{name}.counts": store.counts.copy(), f"{name}.usage": store.usage.copy(),
                    f"{name}.shares": store.weights.copy()})
@@ -151,9 +151,9 @@ def store_case(name, store):
 
 
 def memory_case(config, inputs):
-    store = memory.Memory(config["slots"], inputs["mean"], config["match"], config["sharpness"], config["decay"],
-                          config["share"], config.get("values", 1), config.get("inherit", False),
-                          config.get("parts", 1), config.get("look", 8), config.get("counts", 1.0))
+    store = memory.Memory(config["slots"], inputs["mean"], config["threshold"], config["beta"], config["decay"],
+                          config["switch_rate"], config.get("values", 1), config.get("merge_evicted", False),
+                          config.get("partitions", 1), config.get("nprobe", 8), config.get("counts", 1.0))
     result = {}
     for i in range(config["windows"]):
         states, targets, model = (inputs[f"window.{i}.{name}"] for name in ("states", "targets", "model_probability"))
@@ -161,7 +161,7 @@ def memory_case(config, inputs):
         store.learn(states, targets)
         result.update(store_case(i, store))
     windows = [(inputs[f"window.{i}.states"], inputs[f"window.{i}.targets"]) for i in range(config["windows"])]
-    for round in range(config.get("rounds", 0)):
-        store.settle(windows)
-        result.update(store_case(f"settled.{round}", store))
+    for round in range(config.get("refinement_passes", 0)):
+        store.refine(windows)
+        result.update(store_case(f"refined.{round}", store))
     return result, {"margin": store.margin}

@@ -188,7 +188,7 @@ BASE = {
               "theta_percentile": 0.3, "decay_warmup": 1, "constraint": "normalize", "count_pads": False, "steps": 3,
               "pad_id": 1, "eos_id": 2, "lr": 0.001, "schedule": "cosine", "weight_decay": 0.1,
               "adam_betas": [0.9, 0.95], "adam_eps": 1e-5, "clip": 1.0},
-    "memory": {"slots": 24, "d_model": 6, "match": 0.8, "sharpness": 20.0, "decay": 0.01, "share": 0.01, "windows": 4,
+    "memory": {"slots": 24, "d_model": 6, "threshold": 0.8, "beta": 20.0, "decay": 0.01, "switch_rate": 0.01, "windows": 4,
                "positions": 9, "kinds": 5, "noise": 0.25},
 }
 
@@ -295,19 +295,19 @@ CASES = {
     "model-dropout": {"dropout": 0.2, "seed": 6},
     "model-dropout-dense": {"ffn": "dense", "dense_mult": 1.0, "dropout": 0.1, "norm": "pre", "count_pads": True, "seed": 7},
     "memory-roomy": {},
-    "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "share": 0.05, "windows": 6},
+    "memory-full": {"slots": 7, "noise": 0.4, "decay": 0.1, "switch_rate": 0.05, "windows": 6},
     "memory-one-window": {"windows": 1, "slots": 3},
-    "memory-sharp": {"sharpness": 150.0, "match": 0.5},
-    "memory-heirs": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "inherit": True},
-    "memory-parts": {"slots": 24, "parts": 4, "look": 2, "noise": 0.4, "windows": 6},
-    "memory-parts-heirs": {"slots": 16, "parts": 4, "look": 2, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3,
-                           "inherit": True},
-    "memory-counts": {"slots": 7, "noise": 0.4, "windows": 6, "values": 3, "inherit": True, "counts": 0.5},
-    "memory-settled": {"slots": 9, "noise": 0.4, "windows": 4, "values": 3, "inherit": True, "rounds": 2},
-    "memory-settled-parts": {"slots": 16, "parts": 4, "look": 2, "noise": 0.4, "windows": 5, "values": 3,
-                             "inherit": True, "rounds": 2},
-    "memory-settled-one-token": {"slots": 12, "noise": 0.4, "windows": 4, "rounds": 2},
-    "memory-several": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3, "inherit": True},
+    "memory-sharp": {"beta": 150.0, "threshold": 0.5},
+    "memory-merge": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "merge_evicted": True},
+    "memory-partitions": {"slots": 24, "partitions": 4, "nprobe": 2, "noise": 0.4, "windows": 6},
+    "memory-partitions-merge": {"slots": 16, "partitions": 4, "nprobe": 2, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3,
+                           "merge_evicted": True},
+    "memory-counts": {"slots": 7, "noise": 0.4, "windows": 6, "values": 3, "merge_evicted": True, "counts": 0.5},
+    "memory-refined": {"slots": 9, "noise": 0.4, "windows": 4, "values": 3, "merge_evicted": True, "refinement_passes": 2},
+    "memory-refined-partitions": {"slots": 16, "partitions": 4, "nprobe": 2, "noise": 0.4, "windows": 5, "values": 3,
+                             "merge_evicted": True, "refinement_passes": 2},
+    "memory-refined-one-token": {"slots": 12, "noise": 0.4, "windows": 4, "refinement_passes": 2},
+    "memory-several": {"slots": 7, "noise": 0.4, "decay": 0.1, "windows": 6, "values": 3, "merge_evicted": True},
 }
 
 
@@ -327,7 +327,7 @@ def survives_bf16(config, inputs, expected):
     rounded = {name: rounded_to_bf16(value) if name.endswith(".states") else value for name, value in inputs.items()}
     again, numbers = fixture.expect("memory", config, rounded)
     same = all(np.array_equal(again[name], value) for name, value in expected.items()
-               if name.endswith((".values", ".counts", ".tallies")))
+               if name.endswith((".values", ".counts", ".entry_counts")))
     return same and numbers["margin"] >= LEAST_MARGIN["memory"]
 
 

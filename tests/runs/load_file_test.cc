@@ -20,7 +20,7 @@ TEST(LoadFile, NeverHasMoreThanAThousandLines) {
     EXPECT_LE(steps / load_every(steps, 3), max_load_lines) << steps;
 }
 
-TEST(LoadFile, TellsSharesAndGoesOnBehindAStep) {
+TEST(LoadFile, ReportsLoadsAndContinuesAfterAStep) {
   TemporaryFolder folder;
   const std::string path = folder / "load.jsonl";
   {

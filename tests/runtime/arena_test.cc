@@ -76,7 +76,7 @@ TEST(Arena, OutermostScopeMergesToo) {
   EXPECT_EQ(arena.peak_bytes(), std::size_t{20} << 20);
 }
 
-TEST(Arena, ScopeAcrossBlocksKeepsWhatStoodBefore) {
+TEST(Arena, ScopeAcrossBlocksKeepsEarlierContents) {
   Arena arena(Device::cpu);
   const Tensor kept = arena.allocate({1 << 18}, DType::i32);
   kept.data<std::int32_t>()[(1 << 18) - 1] = 42;

@@ -217,7 +217,7 @@ TEST(TokenizerJson, OlderMergesAreReadToo) {
   }
 }
 
-TEST(TokenizerJson, MissingSpecialTokensAreToldWhenNeeded) {
+TEST(TokenizerJson, MissingSpecialTokensAreReportedWhenNeeded) {
   json file = small_file(TokenizerKind::bytelevel);
   file.erase("added_tokens");
   auto& vocab = file["model"]["vocab"];

@@ -8,10 +8,12 @@
 
 #include "core/files/files.h"
 #include "expect_error.h"
+#include "memory/memory_file.h"
 #include "recipe/recipe.h"
 #include "runs/run.h"
 #include "temporary_folder.h"
 #include "tensor/safetensors.h"
+#include "train/remember.h"
 #include "train/small_run.h"
 #include "train/trainer.h"
 
@@ -77,11 +79,64 @@ TEST(OldNames, ARunFolderOfVersion02IsEvaluatedAndResumed) {
   expect_same_run(whole, old);
 }
 
+// Rewrites a memory's file and the [memory] table of its run with the names of version 0.2.
+void make_old_memory(const std::string& folder) {
+  const std::vector<std::pair<std::string, std::string>> renamed = {
+      {"threshold", "match"},  {"beta", "sharpness"}, {"switch_rate", "share"},       {"merge_evicted", "inherit"},
+      {"partitions", "parts"}, {"nprobe", "look"},    {"refinement_passes", "rounds"}};
+  std::string config = read_file(folder + "/config.toml");
+  const std::size_t table = config.find("\n[memory]");
+  ASSERT_NE(table, std::string::npos);
+  std::string settings = config.substr(table);
+  const std::string path = folder + "/memory.safetensors";
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  std::map<std::string, std::string> metadata = file.metadata();
+  metadata.erase("checksum");
+  metadata.erase("checksums");
+  std::string& header = metadata["memory"];
+  for (const auto& [now, old] : renamed) {
+    settings = replaced(settings, "\n" + now + " = ", "\n" + old + " = ");
+    header = replaced(header, "\"" + now + "\":", "\"" + old + "\":");
+  }
+  header = replaced(header, "\"history\":", "\"deeds\":");
+  header = replaced(header, "{\"refine\":", "{\"settle\":");
+  write_file_atomic(folder + "/config.toml", config.substr(0, table) + settings);
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const std::string& name : file.names()) {
+    const std::string old = name == "centroids" ? "centres" : name == "entry_counts" ? "tallies" : name;
+    tensors.emplace_back(old, file.load(name));
+  }
+  write_safetensors(path, tensors, metadata);
+}
+
+TEST(OldNames, AMemoryOfVersion02IsOpened) {
+  TemporaryFolder folder;
+  const std::string run = folder / "run", path = run + "/memory.safetensors";
+  start_run(recipe({"memory.slots=64", "memory.window=8", "memory.threshold=0.5", "memory.beta=[10.0, 40.0]",
+                    "memory.switch_rate=0.002", "memory.partitions=4", "memory.nprobe=2", "memory.values=3",
+                    "memory.refinement_passes=1"}),
+            run, {});
+  OpenedRun before = open_run(run, {});
+  const Memory written = open_memory(before, path);
+  make_old_memory(run);
+  OpenedRun after = open_run(run, {});
+  EXPECT_EQ(after.recipe.memory, before.recipe.memory);
+  const Memory read = open_memory(after, path);
+  EXPECT_EQ(read.settings, written.settings);
+  EXPECT_EQ(read.history, written.history);
+  EXPECT_EQ(read_vector(read.store.centroids), read_vector(written.store.centroids));
+  EXPECT_EQ(read_vector(read.store.entry_counts), read_vector(written.store.entry_counts));
+  save_memory(read, folder / "again");
+  EXPECT_EQ(SafetensorsFile::open(folder / "again").require_metadata("memory").find("deeds"), std::string::npos);
+}
+
 TEST(OldNames, ARecipeMustUseTheCurrentOnes) {
   EXPECT_ERROR(parse_recipe("[some]\nreadout = \"features\"\n", "a.toml", {}), Code::setting_unknown, "some.readout",
                "some.output_proj");
   EXPECT_ERROR(parse_recipe("", "a.toml", {"model.look_back=2"}), Code::setting_unknown, "model.look_back",
                "model.conv");
+  EXPECT_ERROR(parse_recipe("", "a.toml", {"memory.sharpness=[20.0]"}), Code::setting_unknown, "memory.sharpness",
+               "memory.beta");
 }
 
 TEST(OldNames, TensorNamesGoBothWays) {

@@ -57,7 +57,7 @@ std::string trained(const Group& group, const ModelConfig& config, int micro_bat
   return out;
 }
 
-TEST(Ranks, GradientsThatLeaveEarlyGiveTheSameBits) {
+TEST(Ranks, OverlappedAllReduceGivesTheSameBits) {
   for (const Norm norm : {Norm::pre, Norm::post}) {
     for (const Ffn ffn : {Ffn::some, Ffn::dense}) {
       const ModelConfig config = config_of(norm, ffn);
@@ -131,13 +131,13 @@ TEST(Ranks, ReadIntoAMemoryTogether) {
     const std::shared_ptr<Context> ctx = context_of(group);
     Model model(ctx, config, false);
     Memory memory = make_memory(*ctx, settings, config, mean_state(model, text, 200));
-    std::string told;
+    std::string report;
     int passes = 0;
     learn_text(model, memory, "a text", text, std::ssize(text), [&](std::span<const WindowResult> windows, auto) {
-      for (const WindowResult& one : windows) told += fmt::format("{} {} {};", one.frozen, one.mixed, one.births);
-      return !(++passes == stop_after && group.rank() == group.size() - 1);  // only one rank is told to stop
+      for (const WindowResult& one : windows) report += fmt::format("{} {} {};", one.frozen, one.mixed, one.births);
+      return !(++passes == stop_after && group.rank() == group.size() - 1);  // only one rank is report to stop
     });
-    return bytes_of(memory.store.keys) + bytes_of(memory.store.counts) + bytes_of(memory.store.shares) + told;
+    return bytes_of(memory.store.keys) + bytes_of(memory.store.counts) + bytes_of(memory.store.shares) + report;
   };
   for (const int stop_after : {0, 2}) {
     const std::string alone = read({}, stop_after);

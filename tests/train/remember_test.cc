@@ -77,15 +77,15 @@ TEST(Remember, ARunThatIsExtendedHasAMemoryOfItsLastWeights) {
   TemporaryFolder folder;
   const TrainResult first = start_run(recipe(asked), folder / "run", {});
   const std::string path = folder / "run/memory.safetensors", before = file_bytes(path);
-  std::vector<std::string> said;
+  std::vector<std::string> lines;
   TrainHooks hooks;
-  hooks.log = Log([&](const LogMessage& message) { said.push_back(message.text); });
+  hooks.log = Log([&](const LogMessage& message) { lines.push_back(message.text); });
   // Nothing to do: the memory stays as it is.
   resume_run(folder / "run", {}, hooks);
   EXPECT_EQ(file_bytes(path), before);
   const TrainResult longer = resume_run(folder / "run", {{"train.epochs=3"}, {}}, hooks);
   ASSERT_TRUE(longer.memory);
-  EXPECT_TRUE(std::any_of(said.begin(), said.end(),
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(),
                           [](const std::string& one) { return one.find("rebuilt") != std::string::npos; }));
   EXPECT_NE(file_bytes(path), before);
   OpenedRun run = open_run(folder / "run", {});

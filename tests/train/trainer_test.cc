@@ -304,7 +304,7 @@ TEST(Trainer, ADamagedCheckpointIsNamedAndTheOneBeforeItIsOffered) {
   expect_same_run(folder / "whole", run);
 }
 
-TEST(Trainer, WhatWasChangedByHandIsTold) {
+TEST(Trainer, ManualChangesAreReported) {
   TemporaryFolder folder;
   const std::string run = folder / "run";
   start_run(recipe(), run, stop_after(4));

@@ -122,11 +122,11 @@ std::string file_bytes(const std::string& path) {
 struct WholeRun {
   Recipe recipe;
   std::string folder;
-  std::string said, warning, metrics, checkpoint;
+  std::string log, warning, metrics, checkpoint;
 
   void train() {
     TrainHooks hooks;
-    hooks.log = Log([this](const LogMessage& message) { said += message.text + "\n"; });
+    hooks.log = Log([this](const LogMessage& message) { log += message.text + "\n"; });
     start_run(recipe, folder, hooks);
     metrics = file_bytes(RunPaths{folder}.metrics());
     checkpoint = file_bytes(list_checkpoints(folder).back().folder + "/model.safetensors");
@@ -151,18 +151,18 @@ WholeRun make_run(const TemporaryFolder& folder, const std::string& name, int re
   return run;
 }
 
-TEST(TwoRuns, WriteWhatEachWritesAloneAndSpeakToTheirOwnLogs) {
+TEST(TwoRuns, WriteTheSameFilesAsAloneAndUseTheirOwnLogs) {
   const TemporaryFolder folder;
   WholeRun one = make_run(folder, "red", 3, 1, 1), other = make_run(folder, "blue", 5, 3, 2);
   one.train();
   other.train();
-  EXPECT_NE(one.said.find(one.warning), std::string::npos) << one.said;
-  EXPECT_NE(other.said.find(other.warning), std::string::npos) << other.said;
+  EXPECT_NE(one.log.find(one.warning), std::string::npos) << one.log;
+  EXPECT_NE(other.log.find(other.warning), std::string::npos) << other.log;
   const TemporaryFolder second_folder;
   WholeRun one_again = make_run(second_folder, "red", 3, 1, 1), other_again = make_run(second_folder, "blue", 5, 3, 2);
   together([&] { one_again.train(); }, [&] { other_again.train(); });
-  EXPECT_EQ(one_again.said, one.said);
-  EXPECT_EQ(other_again.said, other.said);
+  EXPECT_EQ(one_again.log, one.log);
+  EXPECT_EQ(other_again.log, other.log);
   EXPECT_TRUE(one_again.metrics == one.metrics && one_again.checkpoint == one.checkpoint);
   EXPECT_TRUE(other_again.metrics == other.metrics && other_again.checkpoint == other.checkpoint);
 }

@@ -105,7 +105,7 @@ class Readers {
     for (const NeedleMethod method : {NeedleMethod::states, NeedleMethod::contexts, NeedleMethod::both}) {
       MemorySettings own = settings;
       if (method == NeedleMethod::states) own.contexts = 0;
-      if (method == NeedleMethod::contexts) own.slots = own.parts = 1;
+      if (method == NeedleMethod::contexts) own.slots = own.partitions = 1;
       memories_.push_back({method, make_memory(*run.ctx, own, run.recipe.model, mean)});
       bind_to_model(memories_.back().second, *run.model, run.tokenizer, run.paths.folder);
     }
@@ -280,7 +280,7 @@ Haystack make_haystack(const std::vector<std::vector<std::int32_t>>& documents, 
 
 NeedleReport measure_needles(OpenedRun& run, const NeedleOptions& options) {
   check(options);
-  const auto begun = Clock::now();
+  const auto started = Clock::now();
   NeedleReport report;
   report.run = run.paths.folder;
   report.step = run.step;
@@ -354,7 +354,7 @@ NeedleReport measure_needles(OpenedRun& run, const NeedleOptions& options) {
   for (std::size_t j = 0; j < others.size(); ++j)
     if (const auto& own = sums[lengths.size() + j]; own[0].questions > 0)
       report.retention.push_back({lengths[0], others[j], static_cast<std::int64_t>(other_tokens[j]), results_of(own)});
-  report.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  report.seconds = std::chrono::duration<double>(Clock::now() - started).count();
   return report;
 }
 

@@ -82,9 +82,9 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
   out.run = memory.run;
   out.settings = memory.settings;
   out.slots_in_use = std::ssize(order);
-  out.tokens_held = all;
+  out.tokens_stored = all;
   const std::vector<double> weights = source_weights(memory);
-  const std::size_t kinds = memory.settings.sharpness.size();
+  const std::size_t kinds = memory.settings.beta.size();
   out.say.assign(weights.begin() + 1, weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds));
   for (std::size_t i = 0; i < memory.texts.size(); ++i)
     out.texts.push_back({memory.texts[i].name, std::ssize(memory.texts[i].tokens), births[i]});
@@ -137,7 +137,7 @@ nlohmann::json to_json(const MemoryDescription& description) {
                      {"run", description.run},
                      {"settings", to_json(description.settings)},
                      {"slots_in_use", description.slots_in_use},
-                     {"tokens_held", description.tokens_held},
+                     {"tokens_stored", description.tokens_stored},
                      {"say", description.say},
                      {"texts", texts},
                      {"strongest", slots}};

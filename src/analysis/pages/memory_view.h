@@ -35,7 +35,7 @@ struct MemoryDescription {
   std::string model, run;
   MemorySettings settings;
   std::int64_t slots_in_use = 0;
-  double tokens_held = 0;
+  double tokens_stored = 0;
   std::vector<double> say;  // mixture weight of the slots' predictions for each inverse temperature
   std::vector<Text> texts;
   std::vector<Slot> strongest;  // slots with the highest counts

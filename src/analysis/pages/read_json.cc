@@ -50,7 +50,7 @@ json to_json(const ReadReport& report) {
     out["memory"] = {{"file", report.memory->file},
                      {"settings", to_json(report.memory->settings)},
                      {"slots_in_use", report.memory->slots_in_use},
-                     {"rounds_settled", report.memory->refinement_passes},
+                     {"refinement_passes", report.memory->refinement_passes},
                      {"settling_seconds", report.refinement_seconds},
                      {"say", report.memory->say}};
     if (const auto& contexts = report.memory->contexts)

@@ -72,7 +72,7 @@ void add_curves(Document& document, const ReadReport& report) {
   document.chart(
       {"lessons",
        "Matched and inserted tokens",
-       report.memory && report.memory->settings.inherit
+       report.memory && report.memory->settings.merge_evicted
            ? "A token that matches a slot moves its key. Any other token is inserted into the least used slot, "
              "whose previous content is merged into its nearest neighbor."
            : "A token that matches a slot moves the key of that slot. Any other token is inserted into the "
@@ -152,10 +152,10 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
   header.facts.emplace_back("read", fmt::format("{} tokens in windows of {}", all.tokens, report.window));
   if (report.memory)
     header.facts.emplace_back(
-        "memory",
-        fmt::format(
-            "{} of {} slots in use{}", report.memory->slots_in_use, report.memory->settings.slots,
-            report.memory->settings.parts > 1 ? fmt::format(", in {} partitions", report.memory->settings.parts) : ""));
+        "memory", fmt::format("{} of {} slots in use{}", report.memory->slots_in_use, report.memory->settings.slots,
+                              report.memory->settings.partitions > 1
+                                  ? fmt::format(", in {} partitions", report.memory->settings.partitions)
+                                  : ""));
   Document document(std::move(header));
   if (!report.memory) {
     document.paragraph("Only the model was run; there is no memory to show.");
@@ -181,7 +181,7 @@ std::string read_page(const ReadReport& report, const ReadMemory& kept, const Op
       std::string how =
           "Slots by their keys, by PCA. Drag the slider to any moment; select a slot to see the passage in which it "
           "was inserted.";
-      if (kept.memory->settings.parts > 1)
+      if (kept.memory->settings.partitions > 1)
         how +=
             " The memory has partitions. A partition that is split renumbers its slots, so a slot that looks inserted "
             "may have moved.";

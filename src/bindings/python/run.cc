@@ -49,14 +49,14 @@ struct MemorySetting {
 const MemorySetting memory_settings[] = {
     {"slots", [](MemoryOverrides& to, py::handle value) { to.slots = value.cast<std::int64_t>(); }},
     {"window", [](MemoryOverrides& to, py::handle value) { to.window = value.cast<std::int64_t>(); }},
-    {"match", [](MemoryOverrides& to, py::handle value) { to.match = value.cast<double>(); }},
+    {"threshold", [](MemoryOverrides& to, py::handle value) { to.threshold = value.cast<double>(); }},
     {"decay", [](MemoryOverrides& to, py::handle value) { to.decay = value.cast<double>(); }},
-    {"share", [](MemoryOverrides& to, py::handle value) { to.share = value.cast<double>(); }},
-    {"sharpness", [](MemoryOverrides& to, py::handle value) { to.sharpness = value.cast<std::vector<double>>(); }},
+    {"switch_rate", [](MemoryOverrides& to, py::handle value) { to.switch_rate = value.cast<double>(); }},
+    {"beta", [](MemoryOverrides& to, py::handle value) { to.beta = value.cast<std::vector<double>>(); }},
     {"values", [](MemoryOverrides& to, py::handle value) { to.values = value.cast<std::int64_t>(); }},
-    {"inherit", [](MemoryOverrides& to, py::handle value) { to.inherit = value.cast<bool>(); }},
-    {"parts", [](MemoryOverrides& to, py::handle value) { to.parts = value.cast<std::int64_t>(); }},
-    {"look", [](MemoryOverrides& to, py::handle value) { to.look = value.cast<std::int64_t>(); }},
+    {"merge_evicted", [](MemoryOverrides& to, py::handle value) { to.merge_evicted = value.cast<bool>(); }},
+    {"partitions", [](MemoryOverrides& to, py::handle value) { to.partitions = value.cast<std::int64_t>(); }},
+    {"nprobe", [](MemoryOverrides& to, py::handle value) { to.nprobe = value.cast<std::int64_t>(); }},
     {"contexts", [](MemoryOverrides& to, py::handle value) { to.contexts = value.cast<std::int64_t>(); }},
     {"context_entries", [](MemoryOverrides& to, py::handle value) { to.context_entries = value.cast<std::int64_t>(); }},
     {"documents", [](MemoryOverrides& to, py::handle value) { to.documents = value.cast<bool>(); }},
@@ -299,7 +299,7 @@ void add_run(py::module_& module) {
       .def("read", &Run::read, arg("texts"), arg("memory") = "", arg("settings") = py::dict(), arg("max_documents") = 0,
            arg("tokens") = 0, arg("original_tokens") = 20000,
            "Reads texts into a memory (a file; \"\" = not saved) and returns its gain, as in `some read --json`. "
-           "settings: slots, window, match, decay, share, sharpness, documents.")
+           "settings: those of [memory], such as slots, window, threshold, decay, beta; and documents.")
       .def("keys", &Run::keys, arg("layer"), "Returns the keys of a layer, [experts, query size].")
       .def("usage", &Run::usage, arg("layer"), "Returns the usage of each expert of a layer, [experts].")
       .def("experts", &Run::experts, arg("layer"),

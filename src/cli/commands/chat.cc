@@ -102,10 +102,10 @@ class Chat {
     asked_ = prompt;
     const auto started = std::chrono::steady_clock::now();
     // On a terminal the prompt is already in the line above.
-    bool begun = false;
+    bool prompt_printed = false;
     const auto begin = [&] {
-      if (!shows_ && !begun) fmt::print("{}", prompt);
-      begun = true;
+      if (!shows_ && !prompt_printed) fmt::print("{}", prompt);
+      prompt_printed = true;
     };
     const bool stops = !options_.stop_strings.empty();
     std::size_t printed = 0;

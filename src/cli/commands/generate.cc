@@ -105,7 +105,7 @@ void run(GenerateFlags options) {
   std::optional<SourceFinder> finder;
   if (options.sources) finder.emplace(*memory, run.tokenizer);
   std::vector<std::vector<SourcedToken>> sourced(prompts.size());
-  bool begun = false;  // the prompt is printed with the first token, so that a rejected prompt is not printed
+  bool prompt_printed = false;  // the prompt is printed with the first token, so that a rejected prompt is not printed
   const auto started = std::chrono::steady_clock::now();
   const std::vector<Generated> generated =
       generate(*run.model, run.tokenizer, prompts, options.generate, [&](std::size_t index, const TokenEvent& event) {
@@ -113,8 +113,8 @@ void run(GenerateFlags options) {
           sourced[index].push_back({event.number, std::string(run.tokenizer.token_bytes(event.token)),
                                     finder->find(event.memory, max_sources, words_around_source)});
         if (!streamed) return;
-        if (!begun) fmt::print("{}", prompts[0]);
-        begun = true;
+        if (!prompt_printed) fmt::print("{}", prompts[0]);
+        prompt_printed = true;
         // With stop strings, text is held back while it may be the beginning of one.
         const std::string text = stops ? event.text : shown_token(run.tokenizer, event.token);
         printed += event.text.size();
@@ -153,7 +153,8 @@ void run(GenerateFlags options) {
     print_json(out);
     return;
   }
-  if (streamed) fmt::print("{}{}\n", begun ? "" : prompts[0], stops ? generated[0].continuation.substr(printed) : "");
+  if (streamed)
+    fmt::print("{}{}\n", prompt_printed ? "" : prompts[0], stops ? generated[0].continuation.substr(printed) : "");
   for (std::size_t i = 0; !streamed && i < generated.size(); ++i)
     fmt::print("{}{}\n", i > 0 ? "\n---\n" : "", generated[i].text);
   for (std::size_t i = 0; finder && i < generated.size(); ++i) {

@@ -54,10 +54,10 @@ void show(const ShowOptions& options) {
   const MemoryDescription report = describe_memory(memory, tokenizer, options.strongest);
   if (options.json) return print_json(to_json(report));
   fmt::print("{}: {} of {} slots in use, {:.0f} tokens counted; model: {}\n", options.file, report.slots_in_use,
-             memory.settings.slots, report.tokens_held, escaped(memory.run));
-  if (memory.settings.parts > 1)
-    fmt::print("{} partitions, {} active; a query searches {}\n", memory.settings.parts,
-               memory.store.partitions_active(), memory.settings.look);
+             memory.settings.slots, report.tokens_stored, escaped(memory.run));
+  if (memory.settings.partitions > 1)
+    fmt::print("{} partitions, {} active; a query searches {}\n", memory.settings.partitions,
+               memory.store.partitions_active(), memory.settings.nprobe);
   double say = 0;
   for (const double one : report.say) say += one;
   if (const auto& contexts = report.contexts) {
@@ -97,17 +97,17 @@ void show(const ShowOptions& options) {
 
 struct RecallOptions {
   std::string file, text;
-  std::vector<std::int32_t> looks = {1, 2, 4, 8, 16};
+  std::vector<std::int32_t> searches = {1, 2, 4, 8, 16};
   std::int64_t tokens = 20000;
   ModelFlags model;
   bool json = false;
 };
 
 void recall(RecallOptions options) {
-  for (const std::int32_t look : options.looks) {
-    if (look < 1 || look > max_parts)
+  for (const std::int32_t nprobe : options.searches) {
+    if (nprobe < 1 || nprobe > max_partitions)
       bad_input(Code::option_invalid, "{} {}: must be numbers of partitions from 1 to {}, separated by commas",
-                "--look", look, max_parts);
+                "--nprobe", nprobe, max_partitions);
   }
   if (options.tokens < 2) bad_input(Code::option_invalid, "{} {}: must be >= 2", "--tokens", options.tokens);
   if (options.model.run.empty()) {
@@ -116,7 +116,7 @@ void recall(RecallOptions options) {
   }
   OpenedRun run = open_run(options.model);
   const std::vector<std::int32_t> tokens = stream_of(load_analysis_text(run, options.text, 0).data, options.tokens);
-  const RecallReport report = measure_recall(*run.model, open_memory(run, options.file), tokens, options.looks);
+  const RecallReport report = measure_recall(*run.model, open_memory(run, options.file), tokens, options.searches);
   const std::string text = options.text.empty() ? "the run's validation text" : options.text;
   if (options.json) {
     nlohmann::json out = to_json(report);
@@ -125,14 +125,15 @@ void recall(RecallOptions options) {
     return print_json(out);
   }
   fmt::print("{}: {} of {} slots in use, in {} of {} partitions; {} tokens of {}\n\n", options.file,
-             report.slots_in_use, report.slots, report.partitions_active, report.parts, report.tokens, text);
+             report.slots_in_use, report.slots, report.partitions_active, report.partitions, report.tokens, text);
   fmt::print("partitions searched   nearest found      loss   to exact   seconds\n");
   const auto row = [&](const std::string& name, const std::string& found, const RecallRow& one) {
     fmt::print("{:>19}   {:>13}   {:>7.4f}   {:>+8.4f}   {:>7.2f}\n", name, found, one.loss,
                one.loss - report.exact.loss, one.seconds);
   };
   row("without memory", "", report.alone);
-  for (const RecallRow& one : report.looks) row(std::to_string(one.look), fmt::format("{:.1f}%", 100 * one.found), one);
+  for (const RecallRow& one : report.searches)
+    row(std::to_string(one.nprobe), fmt::format("{:.1f}%", 100 * one.found), one);
   row("all: exact", "100%", report.exact);
 }
 
@@ -231,7 +232,7 @@ void set_up_memory_recall(Command& command) {
   auto options = std::make_shared<RecallOptions>();
   command.add_option("FILE", options->file, "memory file")->required();
   command.add_option("TEXT", options->text, "text to read (default: the run's validation text)");
-  command.add_option("--look", options->looks, "numbers of partitions to search, separated by commas")
+  command.add_option("--nprobe", options->searches, "numbers of partitions to search, separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->capture_default_str();

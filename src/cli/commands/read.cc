@@ -90,12 +90,14 @@ void print_report(const ReadReport& report) {
 
 void run(ReadFlags options) {
   const MemoryOverrides& choices = options.read.choices;
-  if (choices.plain_cache && (choices.match || choices.values || choices.inherit || choices.rounds))
-    bad_input(Code::option_conflict, "{} excludes --match, --values, --no-inherit and --rounds", "--plain-cache");
+  if (choices.plain_cache &&
+      (choices.threshold || choices.values || choices.merge_evicted || choices.refinement_passes))
+    bad_input(Code::option_conflict, "{} excludes --threshold, --values, --no-merge-evicted and --refinement-passes",
+              "--plain-cache");
   for (const std::string& text : options.read.texts) {
     const bool number = text.find_first_not_of("0123456789.") == std::string::npos;
-    if (number && !choices.sharpness.empty() && !std::filesystem::exists(text))
-      bad_input(Code::argument_unexpected, "text '{}' not found; separate values of --sharpness by commas, as in 20,40",
+    if (number && !choices.beta.empty() && !std::filesystem::exists(text))
+      bad_input(Code::argument_unexpected, "text '{}' not found; separate values of --beta by commas, as in 20,40",
                 text);
   }
   watch_signals();
@@ -130,24 +132,23 @@ void run(ReadFlags options) {
 
 void add_memory_flags(Command& command, MemoryOverrides& choices) {
   command.add_option("--slots", choices.slots, "slots of a new memory (default: 4096)");
-  command.add_option("--match", choices.match,
+  command.add_option("--threshold", choices.threshold,
                      "cosine threshold for merging with a slot of the same token (default: 0.8)");
-  command
-      .add_option("--sharpness", choices.sharpness,
-                  "inverse temperatures, separated by commas; the mixture weights them")
+  command.add_option("--beta", choices.beta, "inverse temperatures, separated by commas; the mixture weights them")
       ->delimiter(',')
       ->allow_extra_args(false);
   command.add_option("--decay", choices.decay, "decay of slot usage per update (default: 0.001)");
-  command.add_option("--share", choices.share, "fixed-share switching rate of the mixture (default: 0.01)");
+  command.add_option("--switch-rate", choices.switch_rate, "fixed-share switching rate of the mixture (default: 0.01)");
   command.add_option("--values", choices.values, "tokens per slot (default: 8)");
   command.add_flag_callback(
-      "--no-inherit", [&choices] { choices.inherit = false; }, "control: no merge-on-evict");
-  command.add_option("--parts", choices.parts, "partitions of the memory; a query searches the nearest (default: 1)");
+      "--no-merge-evicted", [&choices] { choices.merge_evicted = false; }, "control: no merge-on-evict");
+  command.add_option("--partitions", choices.partitions,
+                     "partitions of the memory; a query searches the nearest (default: 1)");
   command.add_option("--contexts", choices.contexts,
                      "maximum length of counted contexts in tokens, up to 8; 0 = no contexts (default: 0)");
   command.add_option("--context-entries", choices.context_entries,
                      "maximum number of (context, following token) pairs (default: 131072)");
-  command.add_option("--look", choices.look, "partitions searched per query (default: 8)");
+  command.add_option("--nprobe", choices.nprobe, "partitions searched per query (default: 8)");
   command.add_option("--window", choices.window,
                      "tokens per memory update (default: half of model.seq_len, at most 256)");
   command.add_flag("--documents", choices.documents,
@@ -169,7 +170,7 @@ void set_up_read(Command& command) {
   command.add_option("--memory", options->read.memory,
                      "memory file, created if missing (default: RUN/memory.safetensors)");
   add_memory_flags(command, options->read.choices);
-  command.add_option("--rounds", options->read.choices.rounds,
+  command.add_option("--refinement-passes", options->read.choices.refinement_passes,
                      "k-means refinement passes over everything read so far (default: 0)");
   command.add_flag("--plain-cache", options->read.choices.plain_cache, "control: a FIFO cache without merging");
   command.add_option("--tokens", options->read.tokens, "maximum number of tokens per text, from the first; 0 = all")
@@ -197,7 +198,7 @@ CommandSpec read_command() {
       .summary = "read text into a memory; every token is predicted before it is learned",
       .examples = {{"read runs/tiny builtin:recipes", "into runs/tiny/memory.safetensors; the model is frozen"},
                    {"read runs/tiny mine.txt --memory mine.memory --slots 1024 --html read.html", "a separate memory"},
-                   {"read runs/tiny mine.txt --memory large.memory --slots 65536 --parts 64",
+                   {"read runs/tiny mine.txt --memory large.memory --slots 65536 --partitions 64",
                     "a query searches 8 partitions"}},
       .works_on_ranks = true,
       .json = "the report",

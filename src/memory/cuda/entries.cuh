@@ -12,7 +12,7 @@ struct WarpEntries {
   static constexpr int each = static_cast<int>(max_values / warp_size);  // entries per lane: lane, lane + 32, ...
   static constexpr int none = static_cast<int>(max_values);
   std::int32_t value[each];
-  float tally[each];
+  float token_count[each];
   long long born[each], hit[each];
   int count;
 
@@ -22,7 +22,7 @@ struct WarpEntries {
       const bool there = at(i) < count;
       const std::int64_t entry = there ? at(i) * from.stride : 0;
       value[i] = there ? from.values[entry] : -1;
-      tally[i] = there ? from.entry_counts[entry] : INFINITY;
+      token_count[i] = there ? from.entry_counts[entry] : INFINITY;
       born[i] = there ? from.born[entry] : -1;
       hit[i] = there ? from.hit[entry] : -1;
     }
@@ -33,7 +33,7 @@ struct WarpEntries {
       if (at(i) >= count) continue;
       const std::int64_t entry = at(i) * to.stride;
       to.values[entry] = value[i];
-      to.entry_counts[entry] = tally[i];
+      to.entry_counts[entry] = token_count[i];
       to.born[entry] = born[i];
       to.hit[entry] = hit[i];
     }
@@ -44,21 +44,21 @@ struct WarpEntries {
 #pragma unroll
     for (int i = 0; i < each; ++i) {
       if (at(i) != same) continue;
-      tally[i] += 1.0f;
+      token_count[i] += 1.0f;
       hit[i] = place;
     }
   }
 
-  __device__ __forceinline__ void take_all(const WarpEntries& other) {
-    take_some<0>(other);
-    if (count > warp_size) take_some<1>(other);
+  __device__ __forceinline__ void merge_all(const WarpEntries& other) {
+    merge_some<0>(other);
+    if (count > warp_size) merge_some<1>(other);
   }
 
   __device__ float total() const {
     static_assert(each == 2);
-    float sum = __shfl_sync(full_warp, tally[0], 0);
-    for (int j = 1; j < min(count, warp_size); ++j) sum += __shfl_sync(full_warp, tally[0], j);
-    for (int j = warp_size; j < count; ++j) sum += __shfl_sync(full_warp, tally[1], j - warp_size);
+    float sum = __shfl_sync(full_warp, token_count[0], 0);
+    for (int j = 1; j < min(count, warp_size); ++j) sum += __shfl_sync(full_warp, token_count[0], j);
+    for (int j = warp_size; j < count; ++j) sum += __shfl_sync(full_warp, token_count[1], j - warp_size);
     return sum;
   }
 
@@ -79,11 +79,11 @@ struct WarpEntries {
 
   // Takes the other slot's entries that are the I-th of their lanes.
   template <int I>
-  __device__ __forceinline__ void take_some(const WarpEntries& other) {
+  __device__ __forceinline__ void merge_some(const WarpEntries& other) {
     static_assert(each == 2);
     for (unsigned left = __ballot_sync(full_warp, other.value[I] >= 0); left != 0; left &= left - 1) {
       const int lane = __ffs(static_cast<int>(left)) - 1;
-      take(__shfl_sync(full_warp, other.value[I], lane), __shfl_sync(full_warp, other.tally[I], lane),
+      take(__shfl_sync(full_warp, other.value[I], lane), __shfl_sync(full_warp, other.token_count[I], lane),
            __shfl_sync(full_warp, other.born[I], lane), __shfl_sync(full_warp, other.hit[I], lane));
     }
   }
@@ -96,18 +96,18 @@ struct WarpEntries {
       if (place == none) {
         unsigned least = __float_as_uint(INFINITY);  // counts are not negative, so they are ordered like their bits
 #pragma unroll
-        for (int i = 0; i < each; ++i) least = min(least, __float_as_uint(tally[i]));
+        for (int i = 0; i < each; ++i) least = min(least, __float_as_uint(token_count[i]));
         least = __reduce_min_sync(full_warp, least);
         if (__uint_as_float(least) > more) return;
-        place = first_where([&](int i) { return at(i) < count && __float_as_uint(tally[i]) == least; });
+        place = first_where([&](int i) { return at(i) < count && __float_as_uint(token_count[i]) == least; });
       }
     }
 #pragma unroll
     for (int i = 0; i < each; ++i) {
-      if (at(i) == same) tally[i] += more;
+      if (at(i) == same) token_count[i] += more;
       if (at(i) != place) continue;
       value[i] = token;
-      tally[i] = more;
+      token_count[i] = more;
       born[i] = first;
       hit[i] = last;
     }

@@ -18,14 +18,15 @@ __device__ __forceinline__ float reciprocal(float x) {
 }
 
 // One block. Its first warp processes the positions one after another; groups of LANES lanes compute the same values,
-// one lane per sharpness. All lanes follow the same control flow, and the sequential part is as short as possible: all
+// one lane per beta. All lanes follow the same control flow, and the sequential part is as short as possible: all
 // threads compute what does not depend on earlier positions, including exponentials and logarithms. The probabilities
 // of a position are scaled by a power of two (the exponent of the largest), which keeps sums in the range of safe
 // division.
 constexpr int mixed_at_once = 512;
 template <int LANES>
-__global__ void __launch_bounds__(threads) mix_kernel(const float* said, const std::int32_t* targets, int positions,
-                                                      int kinds, float kept, float given, float* shares, float* nll) {
+__global__ void __launch_bounds__(threads)
+    mix_kernel(const float* target_prob, const std::int32_t* targets, int positions, int beta_count, float kept,
+               float given, float* shares, float* nll) {
   wait_previous_kernel_no_trigger();
   __shared__ float model[mixed_at_once], answer[mixed_at_once], memory[mixed_at_once][LANES];
   __shared__ bool real[mixed_at_once];
@@ -33,7 +34,8 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
   const int kind = threadIdx.x % LANES;
   const bool works = threadIdx.x < warp_size;
 #pragma unroll
-  for (int j = 0; j < shares_of_one; ++j) weight[j] = works && kind < kinds ? shares[kind * shares_of_one + j] : 0.0f;
+  for (int j = 0; j < shares_of_one; ++j)
+    weight[j] = works && kind < beta_count ? shares[kind * shares_of_one + j] : 0.0f;
   constexpr int each = mixed_at_once / threads;
   for (int first = 0; first < positions; first += mixed_at_once) {
     const int count = min(mixed_at_once, positions - first);
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
       float remembered[LANES], largest = alone;
 #pragma unroll
       for (int s = 0; s < LANES; ++s) {
-        remembered[s] = s < kinds ? said[s * positions + first + i] : 0.0f;
+        remembered[s] = s < beta_count ? target_prob[s * positions + first + i] : 0.0f;
         largest = fmaxf(largest, remembered[s]);
       }
       const int exponent = ilogbf(largest);
@@ -62,7 +64,7 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
     if (works) {
       for (int i = 0; i < count; ++i) {
         const float alone = model[i], remembered = memory[i][kind];
-        const bool learns = real[i] && kind < kinds;
+        const bool learns = real[i] && kind < beta_count;
         float part[shares_of_one];
 #pragma unroll
         for (int j = 0; j < shares_of_one; ++j)
@@ -83,28 +85,29 @@ __global__ void __launch_bounds__(threads) mix_kernel(const float* said, const s
       if (i < count && real[i]) nll[first + i] = -(logf(answer[i]) + level[k]);
     }
   }
-  if (works && threadIdx.x < kinds) {
+  if (works && threadIdx.x < beta_count) {
 #pragma unroll
     for (int j = 0; j < shares_of_one; ++j) shares[kind * shares_of_one + j] = weight[j];
   }
 }
 
-// Calls launch(kernel, arguments...) with the kernel for this number of sharpnesses.
+// Calls launch(kernel, arguments...) with the kernel for this number of betas.
 template <typename Launch>
 void launch_mix(const Launch& launch, const MemorySettings& settings, const Matches& found, const Tensor& targets,
                 Tensor& shares, Tensor& nll) {
-  const int positions = static_cast<int>(targets.dim(0)), kinds = static_cast<int>(settings.sharpness.size());
+  const int positions = static_cast<int>(targets.dim(0)), beta_count = static_cast<int>(settings.beta.size());
   if (positions == 0) return;
-  const float kept = static_cast<float>(1 - settings.share),
-              given = static_cast<float>(settings.share / static_cast<double>(settings.mixed()));
+  const float kept = static_cast<float>(1 - settings.switch_rate),
+              given = static_cast<float>(settings.switch_rate / static_cast<double>(settings.mixed()));
   const auto run = [&](auto* kernel) {
-    launch(kernel, floats(found.said), ints(targets), positions, kinds, kept, given, floats(shares), floats(nll));
+    launch(kernel, floats(found.target_prob), ints(targets), positions, beta_count, kept, given, floats(shares),
+           floats(nll));
   };
-  if (kinds == 1)
+  if (beta_count == 1)
     run(mix_kernel<1>);
-  else if (kinds == 2)
+  else if (beta_count == 2)
     run(mix_kernel<2>);
-  else if (kinds <= 4)
+  else if (beta_count <= 4)
     run(mix_kernel<4>);
   else
     run(mix_kernel<8>);
@@ -148,10 +151,10 @@ void search_and_mix_concurrently(Context& ctx, Mixing& mixing, const Store& stor
   if (targets.dim(0) == 0) return;
   if (mixing == nullptr) mixing = std::make_shared<Side>();
   const Side& side = *static_cast<Side*>(mixing.get());
-  const PutTogether put_together = begin_search(ctx, store, settings, queries, targets, found);
+  const Combine combine = begin_search(ctx, store, settings, queries, targets, found);
   SOME_CUDA_CHECK(cudaEventRecord(side.searched, ctx.cuda->stream));
   SOME_CUDA_CHECK(cudaStreamWaitEvent(side.stream, side.searched, 0));
-  if (put_together) put_together(side.stream);
+  if (combine) combine(side.stream);
   launch_mix(
       [&](auto* kernel, auto... arguments) {
         kernel<<<1, threads, 0, side.stream>>>(arguments...);

@@ -8,23 +8,24 @@ namespace some::cuda {
 namespace {
 
 // One block per partition: normalizes its centroid.
-__global__ void __launch_bounds__(threads) directions_kernel(const float* centres, float* directions, int d) {
+__global__ void __launch_bounds__(threads) directions_kernel(const float* centroids, float* directions, int d) {
   wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * d;
   float square = 0.0f;
-  for (int c = threadIdx.x; c < d; c += threads) square = fmaf(centres[row + c], centres[row + c], square);
+  for (int c = threadIdx.x; c < d; c += threads) square = fmaf(centroids[row + c], centroids[row + c], square);
   const float inverse = 1.0f / fmaxf(sqrtf(block_sum(square, partial)), shortest);
-  for (int c = threadIdx.x; c < d; c += threads) directions[row + c] = centres[row + c] * inverse;
+  for (int c = threadIdx.x; c < d; c += threads) directions[row + c] = centroids[row + c] * inverse;
 }
 
 // One block per row selects the nearest partitions, one after another. near: [rows, parts].
-__global__ void __launch_bounds__(threads) choose_kernel(const float* near, int parts, int look, std::int32_t* looked) {
+__global__ void __launch_bounds__(threads)
+    choose_kernel(const float* near, int parts, int nprobe, std::int32_t* searched) {
   wait_previous_kernel_no_trigger();
   extern __shared__ float left[];  // [parts]
   __shared__ Near nearest_of[warps];
   for (int p = threadIdx.x; p < parts; p += threads) left[p] = near[static_cast<std::int64_t>(blockIdx.x) * parts + p];
-  for (int i = 0; i < look; ++i) {
+  for (int i = 0; i < nprobe; ++i) {
     __syncthreads();
     Near mine = nothing_near();
     for (int p = threadIdx.x; p < parts; p += threads) {
@@ -32,19 +33,19 @@ __global__ void __launch_bounds__(threads) choose_kernel(const float* near, int 
     }
     mine = block_nearest(mine, nearest_of);
     if (threadIdx.x == 0) {
-      looked[static_cast<std::int64_t>(blockIdx.x) * look + i] = mine.slot;
+      searched[static_cast<std::int64_t>(blockIdx.x) * nprobe + i] = mine.slot;
       if (mine.slot >= 0) left[mine.slot] = -INFINITY;
     }
   }
 }
 
 // Numbers the pairs, with the partition as the sort key; pairs without a partition come last.
-__global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* looked, std::int64_t count,
+__global__ void __launch_bounds__(threads) pairs_kernel(const std::int32_t* searched, std::int64_t count,
                                                         std::int32_t parts, std::int32_t* keys, std::int32_t* pairs) {
   wait_previous_kernel_no_trigger();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (i >= count) return;
-  keys[i] = looked[i] < 0 ? parts : looked[i];
+  keys[i] = searched[i] < 0 ? parts : searched[i];
   pairs[i] = static_cast<std::int32_t>(i);
 }
 
@@ -73,8 +74,8 @@ constexpr int tile_slots = 128, tile_visits = 16, tile_depth = 32;
 static_assert(threads == 256);
 
 __global__ void __launch_bounds__(threads)
-    part_scores_kernel(const float* keys, const float* rows, PartitionVisits visits, std::int32_t first,
-                       std::int32_t width, int d, float* scores) {
+    partition_scores_kernel(const float* keys, const float* rows, PartitionVisits visits, std::int32_t first,
+                            std::int32_t width, int d, float* scores) {
   wait_previous_kernel_no_trigger();
   const int part = blockIdx.y, tile = static_cast<int>(blockIdx.x) * tile_slots;
   const int begin = visits.begin[part], end = visits.begin[part + 1];
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(threads)
       for (int i = 0; i < tile_visits / warps; ++i) {
         const int v = warp + i * warps;
         const bool there = inside && from + v < end;
-        const std::int64_t row = there ? visits.pairs[from + v] / visits.look : 0;
+        const std::int64_t row = there ? visits.pairs[from + v] / visits.nprobe : 0;
         row_tile[lane][v] = there ? rows[row * d + depth + lane] : 0.0f;
       }
       __syncthreads();
@@ -126,36 +127,37 @@ __global__ void __launch_bounds__(threads)
 
 }  // namespace
 
-std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look) {
-  const std::int64_t d = store.keys.dim(1), begun = store.partitions_active();
-  std::int32_t* looked = ints(ctx.scratch({rows, static_cast<std::int64_t>(look)}, DType::i32));
+std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int nprobe) {
+  const std::int64_t d = store.keys.dim(1), active = store.partitions_active();
+  std::int32_t* searched = ints(ctx.scratch({rows, static_cast<std::int64_t>(nprobe)}, DType::i32));
   ArenaScope scope(*ctx.arena);
-  float* directions = floats(ctx.scratch({begun, d}, DType::f32));
-  float* near = floats(ctx.scratch({rows, begun}, DType::f32));
-  launch_dependent(ctx, directions_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.centres),
-                   directions, static_cast<int>(d));
-  matmul(ctx, rows, begun, d, {queries, DType::f32, false}, {directions, DType::f32, true}, near, DType::f32, false);
+  float* directions = floats(ctx.scratch({active, d}, DType::f32));
+  float* near = floats(ctx.scratch({rows, active}, DType::f32));
+  launch_dependent(ctx, directions_kernel, dim3(static_cast<unsigned>(active)), dim3(threads), 0,
+                   floats(store.centroids), directions, static_cast<int>(d));
+  matmul(ctx, rows, active, d, {queries, DType::f32, false}, {directions, DType::f32, true}, near, DType::f32, false);
   launch_dependent(ctx, choose_kernel, dim3(static_cast<unsigned>(rows)), dim3(threads),
-                   static_cast<std::size_t>(begun) * sizeof(float), near, static_cast<int>(begun), look, looked);
-  return looked;
+                   static_cast<std::size_t>(active) * sizeof(float), near, static_cast<int>(active), nprobe, searched);
+  return searched;
 }
 
-PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look) {
+PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* searched, std::int64_t rows,
+                            int nprobe) {
   PartitionVisits out;
-  out.parts = looked;
-  out.count = rows * look;
+  out.parts = searched;
+  out.count = rows * nprobe;
   out.partition_size = static_cast<std::int32_t>(store.partition_size());
-  out.look = look;
-  const auto begun = static_cast<std::int32_t>(store.partitions_active());
+  out.nprobe = nprobe;
+  const auto active = static_cast<std::int32_t>(store.partitions_active());
   std::int32_t* keys = ints(ctx.scratch({out.count}, DType::i32));
   std::int32_t* pairs = ints(ctx.scratch({out.count}, DType::i32));
-  launch_dependent(ctx, pairs_kernel, dim3(grid_for(out.count, threads)), dim3(threads), 0, looked, out.count, begun,
+  launch_dependent(ctx, pairs_kernel, dim3(grid_for(out.count, threads)), dim3(threads), 0, searched, out.count, active,
                    keys, pairs);
-  const SortedPairs sorted = sort_pairs(ctx, keys, pairs, out.count, bits_for(begun));
+  const SortedPairs sorted = sort_pairs(ctx, keys, pairs, out.count, bits_for(active));
   std::int32_t* place = ints(ctx.scratch({out.count}, DType::i32));
-  std::int32_t* begin = ints(ctx.scratch({begun + std::int64_t{1}}, DType::i32));
-  places_kernel<<<grid_for(std::max<std::int64_t>(out.count, begun + 1), threads), threads, 0, ctx.cuda->stream>>>(
-      sorted.keys, sorted.items, out.count, begun, place, begin);
+  std::int32_t* begin = ints(ctx.scratch({active + std::int64_t{1}}, DType::i32));
+  places_kernel<<<grid_for(std::max<std::int64_t>(out.count, active + 1), threads), threads, 0, ctx.cuda->stream>>>(
+      sorted.keys, sorted.items, out.count, active, place, begin);
   SOME_CUDA_CHECK(cudaGetLastError());
   out.pairs = sorted.items;
   out.place = place;
@@ -165,7 +167,7 @@ PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t
 
 void score_partitions(Context& ctx, const Store& store, const float* rows, const PartitionVisits& visits,
                       std::int64_t first, std::int64_t width, float* scores) {
-  launch_dependent(ctx, part_scores_kernel,
+  launch_dependent(ctx, partition_scores_kernel,
                    dim3(grid_for(width, tile_slots), static_cast<unsigned>(store.partitions_active())), dim3(threads),
                    0, floats(store.keys), rows, visits, static_cast<std::int32_t>(first),
                    static_cast<std::int32_t>(width), static_cast<int>(store.keys.dim(1)), scores);

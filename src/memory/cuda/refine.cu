@@ -36,33 +36,33 @@ __global__ void __launch_bounds__(threads)
   wait_previous_kernel_no_trigger();
   __shared__ Group::Shared together;
   const int t = blockIdx.x, positions = gridDim.x, d = draft.d;
-  const std::int32_t home = assigned_slots[t];
-  if (home < 0) return;
+  const std::int32_t assigned = assigned_slots[t];
+  if (assigned < 0) return;
   Group group{};
-  if (!group.collect(together, t, positions, [&](int other) { return assigned_slots[other] == home; })) return;
+  if (!group.collect(together, t, positions, [&](int other) { return assigned_slots[other] == assigned; })) return;
   for (int c = threadIdx.x; c < d; c += threads) {
-    float& key = draft.keys[static_cast<std::int64_t>(home) * d + c];
+    float& key = draft.keys[static_cast<std::int64_t>(assigned) * d + c];
     key = group.sum(key, [&](int other) { return queries[static_cast<std::int64_t>(other) * d + c]; });
   }
   if (threadIdx.x != 0) return;
-  const auto entries = draft.entries_of(home);
+  const auto entries = draft.entries_of(assigned);
   for (int i = 0; i < group.count; ++i) entries.meet(targets[group.members[i]], places[group.members[i]]);
 }
 
 // One block per partition: sums the keys of its slots.
 __global__ void __launch_bounds__(threads)
-    sums_of_parts_kernel(Draft draft, float* centres, std::int64_t partition_size) {
+    centroids_kernel(Draft draft, float* centroids, std::int64_t partition_size) {
   wait_previous_kernel_no_trigger();
   const std::int64_t first = blockIdx.x * partition_size;
   for (int c = threadIdx.x; c < draft.d; c += threads) {
     float sum = 0.0f;
     for (std::int64_t m = first; m < first + partition_size; ++m) sum += draft.keys[m * draft.d + c];
-    centres[static_cast<std::int64_t>(blockIdx.x) * draft.d + c] = sum;
+    centroids[static_cast<std::int64_t>(blockIdx.x) * draft.d + c] = sum;
   }
 }
 
 // One block per slot: normalizes the key, and computes count and usage.
-__global__ void __launch_bounds__(threads) keys_of_sums_kernel(Draft draft, float* counts, float* usage) {
+__global__ void __launch_bounds__(threads) normalize_sums_kernel(Draft draft, float* counts, float* usage) {
   wait_previous_kernel_no_trigger();
   __shared__ float partial[warp_size];
   float* key = draft.keys + static_cast<std::int64_t>(blockIdx.x) * draft.d;
@@ -87,10 +87,10 @@ void insert_assigned(Context& ctx, const Tensor& queries, const Tensor& targets,
 
 void finish_refinement(Context& ctx, Store& store) {
   const Draft draft = draft_of(store);
-  if (store.parts() > 1)
-    launch_dependent(ctx, sums_of_parts_kernel, dim3(static_cast<unsigned>(store.parts())), dim3(threads), 0, draft,
-                     floats(store.centres), store.partition_size());
-  launch_dependent(ctx, keys_of_sums_kernel, dim3(static_cast<unsigned>(store.slots())), dim3(threads), 0, draft,
+  if (store.partitions() > 1)
+    launch_dependent(ctx, centroids_kernel, dim3(static_cast<unsigned>(store.partitions())), dim3(threads), 0, draft,
+                     floats(store.centroids), store.partition_size());
+  launch_dependent(ctx, normalize_sums_kernel, dim3(static_cast<unsigned>(store.slots())), dim3(threads), 0, draft,
                    floats(store.counts), floats(store.usage));
 }
 

@@ -7,17 +7,17 @@
 
 namespace some::cuda {
 
-constexpr int kinds_at_most = static_cast<int>(max_sharpnesses);
+constexpr int max_betas_of_kernel = static_cast<int>(max_betas);
 
-struct Sharpnesses {
-  float of[kinds_at_most];
+struct Betas {
+  float of[max_betas_of_kernel];
   int count;
   __device__ float binary(int s) const { return of[s] * 1.44269504f; }  // for exp2
 };
-inline Sharpnesses sharpnesses(const MemorySettings& settings) {
-  Sharpnesses out{};
-  out.count = static_cast<int>(settings.sharpness.size());
-  for (int i = 0; i < out.count; ++i) out.of[i] = static_cast<float>(settings.sharpness[static_cast<std::size_t>(i)]);
+inline Betas betas(const MemorySettings& settings) {
+  Betas out{};
+  out.count = static_cast<int>(settings.beta.size());
+  for (int i = 0; i < out.count; ++i) out.of[i] = static_cast<float>(settings.beta[static_cast<std::size_t>(i)]);
   return out;
 }
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ float block_highest(float value, float* shared) {
 }
 
 // The slots as read by the search.
-struct Held {
+struct SlotContents {
   const float *counts, *entry_counts;
   const std::int32_t* values;
   std::int64_t slots;
@@ -87,31 +87,32 @@ struct Held {
   }
 };
 
-inline Held held_by(const Store& store) {
+inline SlotContents contents_of(const Store& store) {
   return {floats(store.counts), floats(store.entry_counts_or_totals()), ints(store.values), store.slots(),
           static_cast<int>(store.entries())};
 }
 
-// Writes the result for an empty store: assigned or nearest slots, products, and said [kinds, T], which may be null.
-void find_nothing(Context& ctx, std::int64_t positions, int kinds, float* said, std::int32_t* nearest, float* product,
-                  unsigned long long* near);
+// Writes the result for an empty store: assigned or nearest slots, products, and target_prob [beta_count, T], which may
+// be null.
+void write_no_match(Context& ctx, std::int64_t positions, int beta_count, float* target_prob, std::int32_t* nearest,
+                    float* product, unsigned long long* near);
 
 // Starts a search. found.near is available to work queued next on the context. If the returned function is not empty,
 // the other results are available after it was called with a stream that waits for the context's stream; it combines
 // partial sums in arena memory, which must stay valid until then.
-using PutTogether = std::function<void(cudaStream_t)>;
-PutTogether begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
-                         const Tensor& targets, Matches& found);
+using Combine = std::function<void(cudaStream_t)>;
+Combine begin_search(Context& ctx, const Store& store, const MemorySettings& settings, const Tensor& queries,
+                     const Tensor& targets, Matches& found);
 
 // Calls work(scores, begins, last) with the scores of all rows and the slots they search, a range of slots at a time.
 template <typename Work>
 void for_each_score_block(Context& ctx, const Store& store, const MemorySettings& settings, const float* rows,
                           std::int64_t count, const Work& work) {
   if (searches_some_partitions(store, settings)) {
-    const auto look = static_cast<int>(partitions_to_search(store, settings));
+    const auto nprobe = static_cast<int>(partitions_to_search(store, settings));
     const std::int64_t size = store.partition_size();
     const PartitionVisits visits =
-        make_visits(ctx, store, choose_partitions(ctx, store, rows, count, look), count, look);
+        make_visits(ctx, store, choose_partitions(ctx, store, rows, count, nprobe), count, nprobe);
     const std::int64_t widest = partition_slots_at_once(size, visits.count);
     float* scores = floats(ctx.scratch({visits.count, widest}, DType::f32));
     for (std::int64_t first = 0; first < size; first += widest) {

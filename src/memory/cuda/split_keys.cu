@@ -27,7 +27,7 @@ Tensor in_halves(Context& ctx, const Tensor& numbers, std::int64_t rows) {
 void split_windows(Context& ctx, const Store& store, const Tensor& queries, std::span<const Rows> windows,
                    std::vector<Matches>& found) {
   // Splitting partitions renumbers slots.
-  if (windows.empty() || store.parts() > 1 || !uses_halves(ctx, store)) return;
+  if (windows.empty() || store.partitions() > 1 || !uses_halves(ctx, store)) return;
   const Tensor all = in_halves(ctx, queries, queries.dim(0));
   // Slots inserted meanwhile come after the current ones, and the search range grows by at most this.
   std::int64_t most = store.reach;

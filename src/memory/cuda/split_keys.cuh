@@ -75,7 +75,7 @@ struct HalvesProduct {
     }
     const std::uint32_t to = static_cast<std::uint32_t>(own_line * line_bytes + (sixteen ^ (own_line % 8)) * 16);
     const int steps = d / halves_together;
-    const auto bring = [&](int step) {
+    const auto load = [&](int step) {
       if (step < steps) {
         const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes) + to;
 #pragma unroll
@@ -88,13 +88,13 @@ struct HalvesProduct {
 #pragma unroll
     for (int n = 0; n < 32; ++n) sums[n] = 0.0f;
 #pragma unroll
-    for (int step = 0; step + 1 < stages; ++step) bring(step);
+    for (int step = 0; step + 1 < stages; ++step) load(step);
     const auto group = static_cast<std::uint32_t>(threadIdx.x) / 128;
     for (int step = 0; step < steps; ++step) {
       cp_async_wait<stages - 2>();
       fence_proxy_async();
       __syncthreads();
-      bring(step + stages - 1);
+      load(step + stages - 1);
       const std::uint32_t stage = begin + static_cast<std::uint32_t>(step % stages * stage_bytes);
       const std::uint64_t a = wgmma_descriptor(stage + group * 64 * line_bytes, 8 * line_bytes, 16),
                           b = wgmma_descriptor(stage + rows * line_bytes, 8 * line_bytes, 16);

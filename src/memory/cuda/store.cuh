@@ -66,18 +66,19 @@ void score(Context& ctx, const Store& store, const float* queries, std::int64_t 
 // Rows that search partitions. A pair is a row and one of the partitions it searches; sorted by partition, pairs are
 // called visits.
 struct PartitionVisits {
-  const std::int32_t* parts = nullptr;  // [rows, look], with -1 for none
+  const std::int32_t* parts = nullptr;  // [rows, nprobe], with -1 for none
   const std::int32_t* begin = nullptr;  // [parts + 1]: the first visit of each part
   const std::int32_t* pairs = nullptr;  // for each visit, its pair
   const std::int32_t* place = nullptr;  // for each pair, its visit
   std::int64_t count = 0;               // of pairs
   std::int32_t partition_size = 0;
-  int look = 1;
+  int nprobe = 1;
 };
-// looked: like `parts` above. The result is in the arena.
-PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* looked, std::int64_t rows, int look);
-// Returns the partitions that each query searches, nearest first: [rows, look], in the arena.
-std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int look);
+// searched: like `parts` above. The result is in the arena.
+PartitionVisits make_visits(Context& ctx, const Store& store, const std::int32_t* searched, std::int64_t rows,
+                            int nprobe);
+// Returns the partitions that each query searches, nearest first: [rows, nprobe], in the arena.
+std::int32_t* choose_partitions(Context& ctx, const Store& store, const float* queries, std::int64_t rows, int nprobe);
 // Computes scores [visits, width] of each visit with the slots [first, first + width) of its partition.
 void score_partitions(Context& ctx, const Store& store, const float* rows, const PartitionVisits& visits,
                       std::int64_t first, std::int64_t width, float* scores);
@@ -89,7 +90,7 @@ struct Scores {
   std::int32_t first, width;
   PartitionVisits visits;  // empty if all rows have scores with the same slots
 
-  __device__ int looks() const { return visits.place == nullptr ? 1 : visits.look; }
+  __device__ int searches() const { return visits.place == nullptr ? 1 : visits.nprobe; }
   // which: index among the partitions that the row searches.
   __device__ bool of_row(int row, int which, const float*& from, std::int32_t& slot) const {
     if (visits.place == nullptr) {
@@ -97,7 +98,7 @@ struct Scores {
       slot = first;
       return true;
     }
-    const std::int64_t pair = static_cast<std::int64_t>(row) * visits.look + which;
+    const std::int64_t pair = static_cast<std::int64_t>(row) * visits.nprobe + which;
     const std::int32_t part = visits.parts[pair];
     if (part < 0) return false;
     from = scores + static_cast<std::int64_t>(visits.place[pair]) * width;

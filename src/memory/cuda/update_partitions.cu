@@ -8,7 +8,7 @@ namespace {
 
 // Computes sort keys that put slots into eviction order within each partition.
 __global__ void __launch_bounds__(threads)
-    part_usage_kernel(const float* usage, std::int64_t count, std::int64_t partition_size, long long* keys) {
+    partition_usage_kernel(const float* usage, std::int64_t count, std::int64_t partition_size, long long* keys) {
   wait_previous_kernel_no_trigger();
   const std::int64_t m = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   if (m < count) keys[m] = ((m / partition_size) << usage_bits) | __float_as_uint(usage[m]);
@@ -18,14 +18,14 @@ __global__ void __launch_bounds__(threads)
 // go to the lower slot, but between empty slots to the nearer partition. Every choice depends on the previous ones, so
 // a single warp makes them all.
 __global__ void __launch_bounds__(threads)
-    take_kernel(Lesson lesson, const std::int32_t* looked, int look, int positions, SortedLongs sorted,
-                std::int32_t partition_size, int parts, std::int32_t* order) {
+    choose_slots_kernel(Update update, const std::int32_t* searched, int nprobe, int positions, SortedLongs sorted,
+                        std::int32_t partition_size, int parts, std::int32_t* order) {
   wait_previous_kernel_no_trigger();
   __shared__ unsigned missed[max_words];
   extern __shared__ std::int32_t next[];  // per partition
   for (int base = 0; base < positions; base += threads) {
     const int t = base + static_cast<int>(threadIdx.x);
-    const unsigned word = __ballot_sync(full_warp, t < positions && lesson.is_miss(t));
+    const unsigned word = __ballot_sync(full_warp, t < positions && update.is_miss(t));
     if (threadIdx.x % warp_size == 0 && t < positions) missed[t / warp_size] = word;
     if (t < positions) order[t] = -1;
   }
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(threads)
       const int t = w * warp_size + __ffs(static_cast<int>(left)) - 1;
       unsigned long long best = none;  // by usage, then slot; empty slots by rank of the partition
       std::int32_t slot = -1, part = -1;
-      for (int i = lane; i < look; i += warp_size) {
-        const std::int32_t own = looked[static_cast<std::int64_t>(t) * look + i];
+      for (int i = lane; i < nprobe; i += warp_size) {
+        const std::int32_t own = searched[static_cast<std::int64_t>(t) * nprobe + i];
         if (own < 0 || next[own] == partition_size) continue;
         const std::int64_t at = static_cast<std::int64_t>(own) * partition_size + next[own];
         const auto usage = static_cast<unsigned long long>(sorted.keys[at]) & ((1ull << usage_bits) - 1);
@@ -69,12 +69,13 @@ __global__ void __launch_bounds__(threads)
 }
 
 // One block per position: the first position assigned to a partition updates its centroid for all of them, in order.
-__global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* centres, std::int32_t partition_size) {
+__global__ void __launch_bounds__(threads)
+    move_centroids_kernel(Update update, float* centroids, std::int32_t partition_size) {
   wait_previous_kernel_no_trigger();
   __shared__ Group::Shared together;
-  const int t = blockIdx.x, positions = lesson.positions, d = lesson.d;
+  const int t = blockIdx.x, positions = update.positions, d = update.d;
   const auto part_of = [&](int other) {
-    const std::int32_t assignment = lesson.assignments[other];
+    const std::int32_t assignment = update.assignments[other];
     return assignment == no_slot ? -1 : (assignment & ~(inserted_flag | evicted_flag)) / partition_size;
   };
   const std::int32_t part = part_of(t);
@@ -82,8 +83,8 @@ __global__ void __launch_bounds__(threads) centres_kernel(Lesson lesson, float* 
   Group group{};
   if (!group.collect(together, t, positions, [&](int other) { return part_of(other) == part; })) return;
   for (int c = threadIdx.x; c < d; c += threads)
-    centres[static_cast<std::int64_t>(part) * d + c] +=
-        group.sum(0.0f, [&](int other) { return lesson.queries[static_cast<std::int64_t>(other) * d + c]; });
+    centroids[static_cast<std::int64_t>(part) * d + c] +=
+        group.sum(0.0f, [&](int other) { return update.queries[static_cast<std::int64_t>(other) * d + c]; });
 }
 
 // One block per partition counts its non-empty slots.
@@ -102,34 +103,34 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 const std::int32_t* least_used_slots(Context& ctx, const Store& store, const MemorySettings& settings,
-                                     const Lesson& lesson, const std::int32_t* numbers, std::int64_t positions) {
-  const std::int64_t size = store.partition_size(), begun = store.partitions_active();
-  const auto look = static_cast<int>(partitions_to_search(store, settings));
+                                     const Update& update, const std::int32_t* numbers, std::int64_t positions) {
+  const std::int64_t size = store.partition_size(), active = store.partitions_active();
+  const auto nprobe = static_cast<int>(partitions_to_search(store, settings));
   long long* keys = longs(ctx.scratch({store.reach}, DType::i64));
   std::int32_t* order = ints(ctx.scratch({positions}, DType::i32));
-  const std::int32_t* looked = choose_partitions(ctx, store, lesson.queries, positions, look);
-  launch_dependent(ctx, part_usage_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, lesson.usage,
+  const std::int32_t* searched = choose_partitions(ctx, store, update.queries, positions, nprobe);
+  launch_dependent(ctx, partition_usage_kernel, dim3(grid_for(store.reach, threads)), dim3(threads), 0, update.usage,
                    store.reach, size, keys);
-  const SortedLongs sorted = sort_pairs(ctx, keys, numbers, store.reach, usage_bits + bits_for(begun));
-  take_kernel<<<1, threads, static_cast<std::size_t>(begun) * sizeof(std::int32_t), ctx.cuda->stream>>>(
-      lesson, looked, look, static_cast<int>(positions), sorted, static_cast<std::int32_t>(size),
-      static_cast<int>(begun), order);
+  const SortedLongs sorted = sort_pairs(ctx, keys, numbers, store.reach, usage_bits + bits_for(active));
+  choose_slots_kernel<<<1, threads, static_cast<std::size_t>(active) * sizeof(std::int32_t), ctx.cuda->stream>>>(
+      update, searched, nprobe, static_cast<int>(positions), sorted, static_cast<std::int32_t>(size),
+      static_cast<int>(active), order);
   SOME_CUDA_CHECK(cudaGetLastError());
   return order;
 }
 
 // As long as some partitions are inactive, the host needs to know how full the others are.
-void update_partitions(Context& ctx, const Lesson& lesson, std::int64_t positions, Store& store) {
+void update_partitions(Context& ctx, const Update& update, std::int64_t positions, Store& store) {
   const auto size = static_cast<std::int32_t>(store.partition_size());
-  launch_dependent(ctx, centres_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, lesson,
-                   floats(store.centres), size);
+  launch_dependent(ctx, move_centroids_kernel, dim3(static_cast<unsigned>(positions)), dim3(threads), 0, update,
+                   floats(store.centroids), size);
   if (store.reach == store.slots()) return;
-  const std::int64_t begun = store.partitions_active();
-  const Tensor used = ctx.scratch({begun}, DType::i32);
-  launch_dependent(ctx, used_kernel, dim3(static_cast<unsigned>(begun)), dim3(threads), 0, floats(store.counts), size,
+  const std::int64_t active = store.partitions_active();
+  const Tensor used = ctx.scratch({active}, DType::i32);
+  launch_dependent(ctx, used_kernel, dim3(static_cast<unsigned>(active)), dim3(threads), 0, floats(store.counts), size,
                    ints(used));
   const Tensor host = used.to(Device::cpu);
-  split_full_partitions(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(begun)}, store);
+  split_full_partitions(ctx, {host.data<std::int32_t>(), static_cast<std::size_t>(active)}, store);
 }
 
 }  // namespace some::cuda

@@ -35,11 +35,11 @@ void DenseFfn::declare(Declaration& declare) {
 std::unique_ptr<FeedForward::Tape> DenseFfn::forward(Context& ctx, const Pass& pass, const Tensor& x,
                                                      const Tensor*) const {
   auto tape = std::make_unique<Tape>();
-  tape->looked = conv_.forward(ctx, pass, conv_ ? pass.states(ctx, layer_, x) : x, x);
+  tape->conv_out = conv_.forward(ctx, pass, conv_ ? pass.states(ctx, layer_, x) : x, x);
   tape->pre = ctx.scratch({x.dim(0), config_->dense_hidden()});
   tape->act = ctx.scratch({x.dim(0), config_->dense_hidden()});
   tape->output = ctx.scratch(x.shape());
-  linear_gelu_forward(ctx, tape->looked, weight_[0], bias_[0], tape->pre, tape->act);
+  linear_gelu_forward(ctx, tape->conv_out, weight_[0], bias_[0], tape->pre, tape->act);
   linear_forward(ctx, tape->act, weight_[1], bias_[1], tape->output);
   return tape;
 }
@@ -51,7 +51,7 @@ void DenseFfn::backward(Schedule& schedule, const Pass& pass, FeedForward::Tape&
   Tensor dact = ctx.scratch(tape.act.shape());
   linear_backward(ctx, gradients.dy, tape.act, weight_[1], bias_[1], &dact, Into::overwrite);
   conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into into) {
-    linear_gelu_backward(ctx, tape.pre, dact, tape.looked, weight_[0], bias_[0], &target, into);
+    linear_gelu_backward(ctx, tape.pre, dact, tape.conv_out, weight_[0], bias_[0], &target, into);
   });
 }
 

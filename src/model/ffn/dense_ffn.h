@@ -9,7 +9,7 @@ namespace some {
 class DenseFfn : public FeedForward {
  public:
   struct Tape : FeedForward::Tape {
-    Tensor looked;  // input after the convolution
+    Tensor conv_out;  // input after the convolution
     Tensor pre, act;
   };
   DenseFfn(const ModelConfig& config, int layer) : config_(&config), layer_(layer), conv_(config) {}

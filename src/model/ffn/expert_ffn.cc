@@ -62,10 +62,10 @@ void ExpertFfn::mix_backward(Schedule& schedule, const Pass& pass, Tape& tape, M
                            tape.choices, gradients.dseen, into, router.dgates, gradients.grads, &router, &schedule});
   }
   if (shares_input()) {  // the router adds its gradient to this one
-    linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), nullptr, Into::add);
+    linear_backward(ctx, gradients.dseen, tape.conv_out, input_proj_, Param(), nullptr, Into::add);
   } else if (input_proj_) {
     conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into how) {
-      linear_backward(ctx, gradients.dseen, tape.looked, input_proj_, Param(), &target, how);
+      linear_backward(ctx, gradients.dseen, tape.conv_out, input_proj_, Param(), &target, how);
     });
   }
 }

@@ -19,12 +19,12 @@ std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-// All-to-all: sends rows to the ranks, sent[r] each, and returns the received rows, received[r] each.
-Tensor travel(Context& ctx, const Tensor& rows, const std::vector<std::int64_t>& sent,
-              const std::vector<std::int64_t>& received) {
-  const Tensor came = ctx.scratch({sum_of(received), rows.dim(1)}, rows.dtype());
-  ctx.expert_group.all_to_all(rows, sent, came, received);
-  return came;
+// All-to-all: sends rows to the ranks, rows_out[r] each, and returns the received rows, rows_in[r] each.
+Tensor exchange_rows(Context& ctx, const Tensor& rows, const std::vector<std::int64_t>& rows_out,
+                     const std::vector<std::int64_t>& rows_in) {
+  const Tensor received = ctx.scratch({sum_of(rows_in), rows.dim(1)}, rows.dtype());
+  ctx.expert_group.all_to_all(rows, rows_out, received, rows_in);
+  return received;
 }
 
 Tensor gathered(Context& ctx, const Tensor& from, const Tensor& rows) {
@@ -35,18 +35,18 @@ Tensor gathered(Context& ctx, const Tensor& from, const Tensor& rows) {
 
 // Forward dispatch: sends a row of the tokens' hidden states for each assignment, and returns one row per received
 // assignment.
-Tensor show(Context& ctx, const ExpertParallelTape& tape, const Tensor& states) {
+Tensor dispatch_states(Context& ctx, const ExpertParallelTape& tape, const Tensor& states) {
   Tensor out = ctx.scratch({tape.arrived(), states.dim(1)}, states.dtype());
   const ArenaScope scope(*ctx.arena);
-  const Tensor came = travel(ctx, gathered(ctx, states, tape.rows), tape.rows_out, tape.rows_in);
-  if (tape.arrived() > 0) gather_rows(ctx, came, tape.shown, out);
+  const Tensor received = exchange_rows(ctx, gathered(ctx, states, tape.rows), tape.rows_out, tape.rows_in);
+  if (tape.arrived() > 0) gather_rows(ctx, received, tape.request_rows, out);
   return out;
 }
 
 // Combine: returns one row per received assignment to the rank of its token, in the order in which the assignments left
 // (tape.place).
-Tensor bring_back(Context& ctx, const ExpertParallelTape& tape, const Tensor& rows) {
-  return travel(ctx, rows, tape.choices_in, tape.choices_out);
+Tensor return_rows(Context& ctx, const ExpertParallelTape& tape, const Tensor& rows) {
+  return exchange_rows(ctx, rows, tape.choices_in, tape.choices_out);
 }
 
 // Represents each assignment as the only one of a token of its own. Contains only the arguments that
@@ -90,10 +90,10 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
   };
 
   std::vector<std::int32_t> owner(static_cast<std::size_t>(experts));
-  std::vector<Block> held;
+  std::vector<Block> local_experts;
   for (int r = 0; r < group.size(); ++r) {
-    held.push_back(mesh.experts(r, experts));
-    std::fill(owner.begin() + held.back().begin, owner.begin() + held.back().end, r);
+    local_experts.push_back(mesh.experts(r, experts));
+    std::fill(owner.begin() + local_experts.back().begin, owner.begin() + local_experts.back().end, r);
   }
   const auto rank_of = [&](std::int64_t choice) {
     return static_cast<std::size_t>(owner[static_cast<std::size_t>(expert_of[choice])]);
@@ -107,32 +107,32 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
   }
   std::vector<std::int64_t> next(ranks, 0);
   std::partial_sum(tape.choices_out.begin(), tape.choices_out.end() - 1, next.begin() + 1);
-  std::vector<std::int32_t> place(static_cast<std::size_t>(choices)), leaving(static_cast<std::size_t>(choices));
+  std::vector<std::int32_t> place(static_cast<std::size_t>(choices)), order(static_cast<std::size_t>(choices));
   for (std::int64_t c = 0; c < choices; ++c) {
     const std::int64_t at = next[rank_of(c)]++;
     place[static_cast<std::size_t>(c)] = static_cast<std::int32_t>(at);
-    leaving[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(c);
+    order[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(c);
   }
 
   // Per assignment: index of the expert on its rank, index of the row sent there, and the bits of the gate.
   const std::size_t gate_bytes = size_of(ctx.master), words = 2 + gate_bytes / sizeof(std::int32_t);
-  std::vector<std::int32_t> wishes(static_cast<std::size_t>(choices) * words), rows;
+  std::vector<std::int32_t> requests(static_cast<std::size_t>(choices) * words), rows;
   std::vector<std::int32_t> row_at(static_cast<std::size_t>(last_state) + 2, -1);  // per state; -1: not sent
   std::vector<std::int64_t> numbers;
   std::size_t at = 0;
   for (std::size_t r = 0; r < ranks; ++r) {
     const auto first = static_cast<std::int32_t>(rows.size());
     for (const std::size_t end = at + static_cast<std::size_t>(tape.choices_out[r]); at < end; ++at) {
-      const std::int32_t choice = leaving[at], state = state_of(choice);
+      const std::int32_t choice = order[at], state = state_of(choice);
       std::int32_t& row = row_at[static_cast<std::size_t>(state + 1)];
       if (row < first) {  // not sent to this rank yet
         row = static_cast<std::int32_t>(rows.size());
         rows.push_back(state);
       }
-      std::int32_t* const wish = wishes.data() + at * words;
-      wish[0] = expert_of[choice] - static_cast<std::int32_t>(held[r].begin);
-      wish[1] = row - first;
-      std::memcpy(wish + 2, static_cast<const char*>(gates.raw()) + static_cast<std::size_t>(choice) * gate_bytes,
+      std::int32_t* const request = requests.data() + at * words;
+      request[0] = expert_of[choice] - static_cast<std::int32_t>(local_experts[r].begin);
+      request[1] = row - first;
+      std::memcpy(request + 2, static_cast<const char*>(gates.raw()) + static_cast<std::size_t>(choice) * gate_bytes,
                   gate_bytes);
     }
     tape.rows_out.push_back(static_cast<std::int64_t>(rows.size()) - first);
@@ -144,31 +144,31 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
   }
 
   const std::int64_t arrived = sum_of(tape.choices_in), columns = static_cast<std::int64_t>(words);
-  std::vector<std::int32_t> came(static_cast<std::size_t>(arrived) * words);
+  std::vector<std::int32_t> received(static_cast<std::size_t>(arrived) * words);
   const auto table_of = [&](std::vector<std::int32_t>& values) {
     return Tensor::wrap(values.data(), {static_cast<std::int64_t>(values.size()) / columns, columns}, DType::i32,
                         Device::cpu, nullptr);
   };
-  group.all_to_all(table_of(wishes), tape.choices_out, table_of(came), tape.choices_in);
-  std::vector<std::int32_t> wanted, shown, weights;
+  group.all_to_all(table_of(requests), tape.choices_out, table_of(received), tape.choices_in);
+  std::vector<std::int32_t> expert_numbers, request_rows, weights;
   std::int32_t first_row = 0;
-  const std::int32_t* wish = came.data();
+  const std::int32_t* request = received.data();
   for (std::size_t r = 0; r < ranks; ++r) {
-    for (std::int64_t i = 0; i < tape.choices_in[r]; ++i, wish += words) {
-      wanted.push_back(wish[0]);
-      shown.push_back(first_row + wish[1]);
-      weights.insert(weights.end(), wish + 2, wish + words);
+    for (std::int64_t i = 0; i < tape.choices_in[r]; ++i, request += words) {
+      expert_numbers.push_back(request[0]);
+      request_rows.push_back(first_row + request[1]);
+      weights.insert(weights.end(), request + 2, request + words);
     }
     first_row += static_cast<std::int32_t>(tape.rows_in[r]);
   }
-  const std::vector<Tensor> parts = ctx.staging->upload(ctx, {&rows, &place, &shown, &wanted, &weights});
+  const std::vector<Tensor> parts = ctx.staging->upload(ctx, {&rows, &place, &request_rows, &expert_numbers, &weights});
   tape.rows = parts[0];
   tape.place = parts[1].reshape({tokens, k});
-  tape.shown = parts[2];
+  tape.request_rows = parts[2];
   tape.experts = parts[3].reshape({arrived, 1});
   tape.gates = Tensor::wrap(parts[4].raw(), {arrived, 1}, ctx.master, ctx.device, nullptr);
   if (arrived > 0) {
-    const Block mine = held[static_cast<std::size_t>(group.rank())];
+    const Block mine = local_experts[static_cast<std::size_t>(group.rank())];
     tape.plan = make_dispatch(ctx, tape.experts, static_cast<int>(mine.count()));
   }
   return tape;
@@ -177,7 +177,7 @@ ExpertParallelTape expert_parallel_dispatch(Context& ctx, const ModelConfig& con
 void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const ExpertParallelKeeps& keeps,
                              const Tensor& seen, const Routing& routing, ExpertParallelTape& tape, Tensor& mixed) {
   const std::int64_t arrived = tape.arrived(), d = seen.dim(1);
-  if (keeps.inputs) tape.inputs = show(ctx, tape, seen);
+  if (keeps.inputs) tape.inputs = dispatch_states(ctx, tape, seen);
   if (arrived > 0) {
     tape.choices.pre = ctx.scratch({arrived, weights.w1.dim(1)});
     if (keeps.outputs) tape.choices.outputs = ctx.scratch({arrived, d});
@@ -185,13 +185,13 @@ void expert_parallel_forward(Context& ctx, const ExpertWeights& weights, const E
     if (weights.low2) tape.choices.low2 = ctx.scratch({arrived, weights.low2.rank()});
   }
   const ArenaScope scope(*ctx.arena);
-  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, seen);
+  const Tensor inputs = keeps.inputs ? tape.inputs : dispatch_states(ctx, tape, seen);
   Tensor answers = ctx.scratch({arrived, mixed.dim(1)}), ones = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
     fill(ctx, 1, ones);  // gates are applied when the outputs are summed
     experts_forward(ctx, inputs, weights, tape.plan, ones, tape.choices, answers);
   }
-  const Tensor back = bring_back(ctx, tape, answers);
+  const Tensor back = return_rows(ctx, tape, answers);
   if (mixed.dim(0) > 0) combine_rows(ctx, back, tape.place, &routing.gates, Into::overwrite, mixed);
 }
 
@@ -199,14 +199,14 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
                               ExpertParallelTape& tape, Tensor& dseen, Into into, Tensor& dgates, ExpertGrads* grads) {
   const ArenaScope scope(*ctx.arena);
   const std::int64_t arrived = tape.arrived();
-  const Tensor upstream = show(ctx, tape, dmixed);
+  const Tensor upstream = dispatch_states(ctx, tape, dmixed);
   Tensor dinputs = ctx.scratch({arrived, dseen.dim(1)}), dweights = ctx.scratch({arrived, 1}, ctx.master);
   if (arrived > 0) {
     const Tensor& inputs = tape.inputs ? tape.inputs : dinputs;  // frozen experts use only its shape
     experts_backward(ctx, {upstream, inputs, weights, tape.plan, tape.gates, tape.choices, dinputs, Into::overwrite,
                            dweights, grads});
   }
-  const Tensor back = bring_back(ctx, tape, dinputs), gates_back = bring_back(ctx, tape, dweights);
+  const Tensor back = return_rows(ctx, tape, dinputs), gates_back = return_rows(ctx, tape, dweights);
   const std::int64_t choices = dgates.elements();
   if (choices == 0) return;
   combine_rows(ctx, back, tape.place, nullptr, into, dseen);
@@ -216,15 +216,15 @@ void expert_parallel_backward(Context& ctx, const Tensor& dmixed, const ExpertWe
 
 void expert_parallel_modulation_forward(Context& ctx, const Modulation& in, const Tensor& w1,
                                         const ExpertParallelKeeps& keeps, ExpertParallelTape& tape, Tensor& pre) {
-  if (keeps.inputs) tape.inputs = show(ctx, tape, in.states);
+  if (keeps.inputs) tape.inputs = dispatch_states(ctx, tape, in.states);
   const ArenaScope scope(*ctx.arena);
-  const Tensor inputs = keeps.inputs ? tape.inputs : show(ctx, tape, in.states);
-  Tensor said = ctx.scratch({tape.arrived(), w1.dim(1)}), answers = said;
+  const Tensor inputs = keeps.inputs ? tape.inputs : dispatch_states(ctx, tape, in.states);
+  Tensor activations = ctx.scratch({tape.arrived(), w1.dim(1)}), answers = activations;
   if (tape.arrived() > 0) {
-    modulate_experts_forward(ctx, single_choices(tape, inputs, w1), said);
-    answers = gathered(ctx, said, tape.plan.place);
+    modulate_experts_forward(ctx, single_choices(tape, inputs, w1), activations);
+    answers = gathered(ctx, activations, tape.plan.place);
   }
-  const Tensor back = bring_back(ctx, tape, answers);
+  const Tensor back = return_rows(ctx, tape, answers);
   if (back.dim(0) > 0) put_in_plan_order(ctx, tape, in.plan, back, pre);
 }
 
@@ -232,16 +232,16 @@ void expert_parallel_modulation_backward(Context& ctx, const Modulation& in, con
                                          ExpertParallelTape& tape, Tensor& dstates, ExpertGrads* grads) {
   const ArenaScope scope(*ctx.arena);
   const std::int64_t choices = dpre.dim(0);
-  Tensor leaving = ctx.scratch(dpre.shape());
-  if (choices > 0) scatter_rows(ctx, gathered(ctx, dpre, in.plan.place), tape.place.reshape({choices}), leaving);
-  const Tensor came = travel(ctx, leaving, tape.choices_out, tape.choices_in);
+  Tensor order = ctx.scratch(dpre.shape());
+  if (choices > 0) scatter_rows(ctx, gathered(ctx, dpre, in.plan.place), tape.place.reshape({choices}), order);
+  const Tensor received = exchange_rows(ctx, order, tape.choices_out, tape.choices_in);
   Tensor dinputs = ctx.scratch({tape.arrived(), dstates.dim(1)});
   if (tape.arrived() > 0) {
     fill(ctx, 0, dinputs);
     const Modulation own = single_choices(tape, tape.inputs ? tape.inputs : dinputs, w1);
-    modulate_experts_backward(ctx, own, gathered(ctx, came, tape.plan.order), dinputs, grads);
+    modulate_experts_backward(ctx, own, gathered(ctx, received, tape.plan.order), dinputs, grads);
   }
-  const Tensor back = bring_back(ctx, tape, dinputs);
+  const Tensor back = return_rows(ctx, tape, dinputs);
   if (choices == 0) return;
   Tensor rows = ctx.scratch(back.shape());
   put_in_plan_order(ctx, tape, in.plan, back, rows);

@@ -35,13 +35,13 @@ struct ExpertParallelTape {
   Tensor rows;   // i32: indices of the states to send, in sending order; -1: a row of zeros
   Tensor place;  // i32 [T, k]: position of each assignment among the sent ones, where its output is returned
   // Received assignments, ordered by source rank.
-  Tensor shown;        // i32 [M]: the received row that each assignment's expert reads
-  Tensor experts;      // i32 [M, 1]: index of the expert on this rank
-  Tensor gates;        // master [M, 1]
-  Tensor inputs;       // compute [M, d]: inputs of the experts; kept only if they are trained
-  DispatchPlan plan;   // of the received assignments
-  ExpertTape choices;  // of the received assignments
-  std::int64_t arrived() const { return shown.elements(); }
+  Tensor request_rows;  // i32 [M]: the received row that each assignment's expert reads
+  Tensor experts;       // i32 [M, 1]: index of the expert on this rank
+  Tensor gates;         // master [M, 1]
+  Tensor inputs;        // compute [M, d]: inputs of the experts; kept only if they are trained
+  DispatchPlan plan;    // of the received assignments
+  ExpertTape choices;   // of the received assignments
+  std::int64_t arrived() const { return request_rows.elements(); }
 };
 
 // True if the experts of each layer are divided among ranks.

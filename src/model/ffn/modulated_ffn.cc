@@ -65,10 +65,10 @@ void ModulatedFfn::declare_more(Declaration& declare) {
 
 void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) const {
   auto& tape = static_cast<Tape&>(kept);
-  const std::int64_t tokens = tape.looked.dim(0), f = config_->d_ffn;
+  const std::int64_t tokens = tape.conv_out.dim(0), f = config_->d_ffn;
   Modulation& modulation = tape.modulation;
   modulation.hidden = ctx.scratch({tokens, f});
-  linear_forward(ctx, tape.looked, hidden_weight_, hidden_bias_, modulation.hidden);
+  linear_forward(ctx, tape.conv_out, hidden_weight_, hidden_bias_, modulation.hidden);
   modulation.states = config_->token_shift > 0 ? tape.states : tape.seen;
   modulation.token_shift = config_->token_shift;
   modulation.rows = pass.past;
@@ -109,7 +109,7 @@ void ModulatedFfn::mix_backward(Schedule& schedule, const Pass& pass, RoutedFfn:
     expert_parallel_modulation_backward(ctx, tape.modulation, tape.weights.w1, tape.choices.pre, tape.parallel, dseen,
                                         gradients.grads);
   conv_.backward(ctx, pass, gradients.x, gradients.dx, [&](Tensor& target, Into into) {
-    linear_backward(ctx, dhidden, tape.looked, hidden_weight_, hidden_bias_, &target, into);
+    linear_backward(ctx, dhidden, tape.conv_out, hidden_weight_, hidden_bias_, &target, into);
   });
   if (input_proj_) linear_backward(ctx, dseen, gradients.x, input_proj_, Param(), &gradients.dx, Into::add);
 }

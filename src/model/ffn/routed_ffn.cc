@@ -50,10 +50,10 @@ std::unique_ptr<FeedForward::Tape> RoutedFfn::forward(Context& ctx, const Pass& 
   SecondReader second{input_proj_, tape->seen};
   router_.forward(ctx, pass, x, previous_query, shares_input() ? &second : nullptr, tape->router);
   tape->states = config_->past() > 0 ? pass.states(ctx, layer_, x) : x;
-  tape->looked = conv_.forward(ctx, pass, tape->states, x);
+  tape->conv_out = conv_.forward(ctx, pass, tape->states, x);
   // Input projection (spec 3.8).
   if (input_proj_ && !shares_input())
-    linear_forward(ctx, config_->modulates() ? x : tape->looked, input_proj_, Param(), tape->seen);
+    linear_forward(ctx, config_->modulates() ? x : tape->conv_out, input_proj_, Param(), tape->seen);
   // Experts (spec 3.5).
   const Routing& routing = tape->router.routing;
   if (parallel(ctx)) tape->parallel = expert_parallel_dispatch(ctx, *config_, routing, pass.past);

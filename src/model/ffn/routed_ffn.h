@@ -14,9 +14,9 @@ class RoutedFfn : public FeedForward {
  public:
   struct Tape : FeedForward::Tape {
     RouterTape router;
-    Tensor states;  // Pass::states
-    Tensor looked;  // input after the convolution
-    Tensor seen;    // input of the experts: x, or its input projection
+    Tensor states;    // Pass::states
+    Tensor conv_out;  // input after the convolution
+    Tensor seen;      // input of the experts: x, or its input projection
     DispatchPlan plan;
     ExpertWeights weights;  // gates used in this step
     ExpertTape choices;

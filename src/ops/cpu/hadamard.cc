@@ -133,7 +133,7 @@ struct View {
   std::int64_t back(std::int64_t slot) const { return token_shift > 0 ? 1 + chosen[slot] % token_shift : 0; }
   const T* gain(std::int64_t slot) const { return gains + chosen[slot] * f; }
   // Computes the activations of a routing slot, without the transforms' factor; false if its expert reads no state.
-  bool activations(std::int64_t slot, T* buffer, T* out) const {
+  bool compute_activations(std::int64_t slot, T* buffer, T* out) const {
     const std::int64_t t = slot / k, from = rows != nullptr ? rows[t * width + back(slot)] : t;
     if (from < 0) return false;
     matrix.forward(chosen[slot], matrix.padded_input(states + from * d, buffer), out);
@@ -141,14 +141,14 @@ struct View {
   }
   void modulation(std::int64_t t, T* v) const {
     T* buffer = thread_buffer<T>(input_slot, matrix.size());
-    T* said = thread_buffer<T>(rows_slot, matrix.padded());
+    T* activations = thread_buffer<T>(rows_slot, matrix.padded());
     std::fill_n(v, f, T(0));
     for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
-      if (!activations(i, buffer, said)) continue;
+      if (!compute_activations(i, buffer, activations)) continue;
       const T weight = scale * gates[i];
       const T* g = gain(i);
 #pragma omp simd
-      for (std::int64_t j = 0; j < f; ++j) v[j] += weight * g[j] * said[j];
+      for (std::int64_t j = 0; j < f; ++j) v[j] += weight * g[j] * activations[j];
     }
   }
 };
@@ -229,19 +229,19 @@ void gate_and_gain_gradients(Context& ctx, const View<T>& view, const Modulation
   parallel_for(*ctx.threads, count, [&](std::int64_t b) {
     const Block& block = blocks[static_cast<std::size_t>(b)];
     T* buffer = thread_buffer<T>(input_slot, view.matrix.size());
-    T* said = thread_buffer<T>(rows_slot, view.matrix.padded());
+    T* activations = thread_buffer<T>(rows_slot, view.matrix.padded());
     T* sum = learns ? sums + b * f : thread_buffer<T>(sum_slot, f);
     std::fill_n(sum, f, T(0));
     for (std::int64_t place = block.begin; place < block.end; ++place) {
       const std::int64_t slot = order[place];
       T product = 0;
-      if (view.activations(slot, buffer, said)) {
+      if (view.compute_activations(slot, buffer, activations)) {
         const T* up = dv.data<T>() + slot / k * f;
         const T* g = view.gain(slot);
         const T weight = view.scale * view.gates[slot];
 #pragma omp simd reduction(+ : product)
         for (std::int64_t j = 0; j < f; ++j) {
-          const T pair = up[j] * said[j];
+          const T pair = up[j] * activations[j];
           product += pair * g[j];
           sum[j] += weight * pair;
         }

@@ -80,16 +80,16 @@ struct View {
     }
   }
   // Computes V of token t.
-  void modulation(std::int64_t t, const T* said, T* v) const {
+  void modulation(std::int64_t t, const T* activations, T* v) const {
     std::fill_n(v, f, T(0));
     for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
       const T weight = scale * gates[i];
       const T* g = gain(i);
-      if (said == nullptr) {
+      if (activations == nullptr) {
         add_scaled(weight, g, v, f);
         continue;
       }
-      const T* s = said + place[i] * f;
+      const T* s = activations + place[i] * f;
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) v[j] += weight * g[j] * s[j];
     }
@@ -97,17 +97,17 @@ struct View {
 };
 
 template <typename T>
-void say(Context& ctx, const Modulation& in, Tensor& pre) {
+void activate_experts(Context& ctx, const Modulation& in, Tensor& pre) {
   const View<T> view(in);
   const std::int64_t d = view.d, f = view.f;
-  T* said = pre.data<T>();
+  T* activations = pre.data<T>();
   for_each_block(ctx, in.plan, [&](const Block& block) {
     const std::int64_t count = block.end - block.begin;
     T* input = thread_buffer<T>(0, count * d);
     view.gather(block, input);
     gemm_serial_for(
         ctx, in_precision(ctx, Product<T>{false, true, count, f, d, T(1), input, d, view.w1 + block.expert * f * d, d,
-                                          T(0), said + block.begin * f, f}));
+                                          T(0), activations + block.begin * f, f}));
   });
 }
 
@@ -115,12 +115,12 @@ template <typename T>
 void forward(Context& ctx, const Modulation& in, Tensor& pre, Tensor& h) {
   const View<T> view(in);
   const std::int64_t f = view.f;
-  const T* said = pre.data<T>();
+  const T* activations = pre.data<T>();
   T* out = h.data<T>();
   parallel_chunks(*ctx.threads, view.tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* v = thread_buffer<T>(0, f);
     for (std::int64_t t = begin; t < end; ++t) {
-      view.modulation(t, said, v);
+      view.modulation(t, activations, v);
       const T* z = view.hidden + t * f;
       T* target = out + t * f;
       if (view.additive) {
@@ -188,14 +188,14 @@ template <typename T>
 void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tensor& dhidden, Tensor& dgates) {
   const View<T> view(in);
   const std::int64_t f = view.f, k = view.k, tokens = view.tokens;
-  T* said = pre.data<T>();
+  T* activations = pre.data<T>();
   T* upstream = dh.data<T>();
   T* dz = dhidden.data<T>();
   T* gate_gradient = dgates.data<T>();
   parallel_chunks(*ctx.threads, tokens, row_grain, [&](std::int64_t begin, std::int64_t end) {
     T* v = thread_buffer<T>(0, f);
     for (std::int64_t t = begin; t < end; ++t) {
-      view.modulation(t, said, v);
+      view.modulation(t, activations, v);
       const T* z = view.hidden + t * f;
       T* up = upstream + t * f;
       T* target = dz + t * f;
@@ -212,8 +212,8 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
       for (std::int64_t i = t * k; i < (t + 1) * k; ++i) {
         const T* g = view.gain(i);
         T sum = 0;
-        if (said != nullptr) {
-          const T* s = said + view.place[i] * f;
+        if (activations != nullptr) {
+          const T* s = activations + view.place[i] * f;
 #pragma omp simd reduction(+ : sum)
           for (std::int64_t j = 0; j < f; ++j) sum += up[j] * g[j] * s[j];
         } else {
@@ -236,25 +236,25 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
         const std::int64_t choice = view.order[row];
         const T weight = view.scale * view.gates[choice];
         const T* up = upstream + choice / k * f + first;
-        if (said == nullptr) {
+        if (activations == nullptr) {
           add_scaled(weight, up, sums, count);
           continue;
         }
-        const T* s = said + row * f + first;
+        const T* s = activations + row * f + first;
 #pragma omp simd
         for (std::int64_t j = 0; j < count; ++j) sums[j] += weight * up[j] * s[j];
       }
       add_scaled(T(1), sums, gain_gradient + e * f + first, count);
     });
   }
-  if (said == nullptr) return;
+  if (activations == nullptr) return;
   for_each_block(ctx, in.plan, [&](const Block& block) {
     for (std::int64_t row = block.begin; row < block.end; ++row) {
       const std::int64_t choice = view.order[row];
       const T weight = view.scale * view.gates[choice];
       const T* up = upstream + choice / k * f;
       const T* g = view.gain(choice);
-      T* s = said + row * f;
+      T* s = activations + row * f;
 #pragma omp simd
       for (std::int64_t j = 0; j < f; ++j) s[j] = weight * up[j] * g[j];
     }
@@ -264,7 +264,7 @@ void backward(Context& ctx, Tensor& dh, const Modulation& in, Tensor& pre, Tenso
 }  // namespace
 
 void modulate_experts_forward(Context& ctx, const Modulation& in, Tensor& pre) {
-  with_precision(ctx, [&](auto zero) { say<decltype(zero)>(ctx, in, pre); });
+  with_precision(ctx, [&](auto zero) { activate_experts<decltype(zero)>(ctx, in, pre); });
 }
 
 void modulate_experts_backward(Context& ctx, const Modulation& in, const Tensor& dpre, Tensor& dstates,

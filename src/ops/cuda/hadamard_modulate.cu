@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(small_threads, 6)
             load_512<LayoutA, EXACT>(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, in);
         const Signs512 signs = Signs512::load<LayoutA>(
             source.bits(static_cast<std::int64_t>(expert) * blocks + block, i % blocks_drawn), in);
-        const Float512 said = transform(signs.applied(state));
+        const Float512 activations = transform(signs.applied(state));
         const Float512 factor = load_512<LayoutB, FULL>(view.gain(expert), first_column, view.f, out);
 #pragma unroll
         for (int a = 0; a < 2; ++a) {
@@ -178,7 +178,8 @@ __global__ void __launch_bounds__(small_threads, 6)
           for (int b = 0; b < 2; ++b) {
 #pragma unroll
             for (int r = 0; r < 4; ++r)
-              sums.values[a][b][r] = fmaf(weight * said.values[a][b][r], factor.values[a][b][r], sums.values[a][b][r]);
+              sums.values[a][b][r] =
+                  fmaf(weight * activations.values[a][b][r], factor.values[a][b][r], sums.values[a][b][r]);
           }
         }
       }
@@ -341,7 +342,7 @@ __global__ void __launch_bounds__(threads, 3)
             load_512<LayoutA, EXACT>(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, in);
         const Packed512 up =
             load_512<LayoutB, FULL>(dv + static_cast<std::int64_t>(token) * view.f, first_column, view.f, out);
-        const Float512 said = transform(flipped(state, masks));
+        const Float512 activations = transform(flipped(state, masks));
         const std::uint32_t weights = pack(weight, weight);
         Packed512 factor;
 #pragma unroll
@@ -352,7 +353,7 @@ __global__ void __launch_bounds__(threads, 3)
             for (int w = 0; w < 2; ++w) factor.words[a][b][w] = multiply_pairs(up.words[a][b][w], weights);
 #pragma unroll
             for (int r = 0; r < 4; ++r)
-              sums.values[a][b][r] = fmaf(said.values[a][b][r], number(factor, a, b, r), sums.values[a][b][r]);
+              sums.values[a][b][r] = fmaf(activations.values[a][b][r], number(factor, a, b, r), sums.values[a][b][r]);
           }
         }
       }

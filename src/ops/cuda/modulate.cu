@@ -20,7 +20,7 @@ constexpr int together = 4;  // routing slots whose loads are in flight at a tim
 template <typename T>
 struct View {
   const T* hidden;
-  const T* said;  // [T*k, f] in plan order, or null
+  const T* activations;  // [T*k, f] in plan order, or null
   const std::int32_t *indices, *place, *order;
   const float *gates, *gains;
   unsigned tokens;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
 #pragma unroll
   for (int c = 0; c < WIDTH; ++c) v[c] = 0.0f;
   for (int first = 0; first < view.choices; first += together) {
-    float said[together][WIDTH], gain[together][WIDTH], weight[together];
+    float activations[together][WIDTH], gain[together][WIDTH], weight[together];
 #pragma unroll
     for (int i = 0; i < together; ++i) {
       if (first + i >= view.choices) break;
@@ -42,16 +42,16 @@ __device__ __forceinline__ void modulation(const View<T>& view, std::int64_t tok
       weight[i] = view.scale * view.gates[choice];
       load_elements<WIDTH>(view.gains + static_cast<std::int64_t>(view.indices[choice]) * view.columns + column,
                            gain[i]);
-      if (view.said != nullptr)
-        load_elements<WIDTH>(view.said + static_cast<std::int64_t>(view.place[choice]) * view.columns + column,
-                             said[i]);
+      if (view.activations != nullptr)
+        load_elements<WIDTH>(view.activations + static_cast<std::int64_t>(view.place[choice]) * view.columns + column,
+                             activations[i]);
     }
 #pragma unroll
     for (int i = 0; i < together; ++i) {
       if (first + i >= view.choices) break;
 #pragma unroll
       for (int c = 0; c < WIDTH; ++c)
-        v[c] = fmaf(weight[i] * gain[i][c], view.said != nullptr ? said[i][c] : 1.0f, v[c]);
+        v[c] = fmaf(weight[i] * gain[i][c], view.activations != nullptr ? activations[i][c] : 1.0f, v[c]);
     }
   }
 }
@@ -106,13 +106,15 @@ __global__ void __launch_bounds__(threads)
       for (int i = 0; i < together; ++i) {
         if (first + i >= view.choices) break;
         const std::int64_t choice = token * view.choices + first + i;
-        float gain[WIDTH], said[WIDTH];
+        float gain[WIDTH], activations[WIDTH];
         load_elements<WIDTH>(view.gains + static_cast<std::int64_t>(view.indices[choice]) * view.columns + column,
                              gain);
-        if (view.said != nullptr)
-          load_elements<WIDTH>(view.said + static_cast<std::int64_t>(view.place[choice]) * view.columns + column, said);
+        if (view.activations != nullptr)
+          load_elements<WIDTH>(view.activations + static_cast<std::int64_t>(view.place[choice]) * view.columns + column,
+                               activations);
 #pragma unroll
-        for (int c = 0; c < WIDTH; ++c) sums[i] = fmaf(up[c] * gain[c], view.said != nullptr ? said[c] : 1.0f, sums[i]);
+        for (int c = 0; c < WIDTH; ++c)
+          sums[i] = fmaf(up[c] * gain[c], view.activations != nullptr ? activations[c] : 1.0f, sums[i]);
       }
     }
 #pragma unroll
@@ -124,11 +126,11 @@ __global__ void __launch_bounds__(threads)
 }
 
 // Block (x, y) handles the 32*WIDTH columns starting at x*32*WIDTH of tile y; each warp takes every eighth row. It
-// replaces `said` by its gradient and, unless partials is null, sets partials[y, column] to the tile's part of the
-// gradient of its expert's gains.
+// replaces `activations` by its gradient and, unless partials is null, sets partials[y, column] to the tile's part of
+// the gradient of its expert's gains.
 template <typename T, int WIDTH>
 __global__ void __launch_bounds__(threads)
-    expert_backward_kernel(const View<T> view, const Tile* tiles, const T* dv, T* said, float* partials) {
+    expert_backward_kernel(const View<T> view, const Tile* tiles, const T* dv, T* activations, float* partials) {
   wait_previous_kernel();
   constexpr int block_columns = warp_size * WIDTH;
   __shared__ float shared[warps][block_columns + 1];
@@ -146,14 +148,14 @@ __global__ void __launch_bounds__(threads)
       const float weight = view.scale * view.gates[choice];
       float up[WIDTH], values[WIDTH];
       load_elements<WIDTH>(dv + static_cast<std::int64_t>(choice / view.choices) * view.columns + column, up);
-      if (said != nullptr) load_elements<WIDTH>(said + row * view.columns + column, values);
+      if (activations != nullptr) load_elements<WIDTH>(activations + row * view.columns + column, values);
 #pragma unroll
       for (int c = 0; c < WIDTH; ++c) {
         const float part = weight * up[c];
-        sum[c] = fmaf(part, said != nullptr ? values[c] : 1.0f, sum[c]);
+        sum[c] = fmaf(part, activations != nullptr ? values[c] : 1.0f, sum[c]);
         values[c] = part * gain[c];
       }
-      if (said != nullptr) store_elements<WIDTH>(said + row * view.columns + column, values);
+      if (activations != nullptr) store_elements<WIDTH>(activations + row * view.columns + column, values);
     }
   }
   if (partials == nullptr) return;

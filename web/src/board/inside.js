@@ -54,13 +54,13 @@ export class Inside {
       use,
       figure: new Figure(title, { note }),
     }));
-    this.memoryTold = element('p', {});
+    this.memorySummary = element('p', {});
     this.memoryStore = element('div');
     this.memory = element(
       'section',
       { 'aria-label': 'memory', hidden: true },
       element('h2', {}, 'Memory'),
-      this.memoryTold,
+      this.memorySummary,
       this.memoryStore,
     );
     this.empty = element('p', { class: 'note', hidden: true }, 'None of these runs has experts.');
@@ -163,7 +163,7 @@ export class Inside {
     this.drawnStore = undefined;
     if (!texts) return;
     const read = texts.map((one) => `${one.name} (${one.tokens} tokens, ${one.slots} slots)`).join(', ');
-    this.memoryTold.textContent = `${used} of ${slots} slots in use. Read: ${read}. Drag the slider to any moment of the reading: slots by their keys, as they are inserted and as tokens merge into them (the last one of each slot is known).`;
+    this.memorySummary.textContent = `${used} of ${slots} slots in use. Read: ${read}. Drag the slider to any moment of the reading: slots by their keys, as they are inserted and as tokens merge into them (the last one of each slot is known).`;
     if (data) this.drawnStore = store(this.memoryStore, data);
     else this.memoryStore.replaceChildren();
   }

@@ -50,7 +50,7 @@ export class Answer {
     });
     this.node = element(
       'div',
-      { class: 'said model' },
+      { class: 'message model' },
       element('p', { class: 'who' }, model.id),
       this.text,
       this.panel,

@@ -28,12 +28,12 @@ class Store {
       },
     });
     this.play = button('play', () => this.toggle());
-    this.told = element('span', { 'aria-live': 'polite' });
+    this.summary = element('span', { 'aria-live': 'polite' });
     this.canvas = element('canvas', { role: 'img', 'aria-label': 'slots by their keys', click: (event) => this.choose(event) });
     this.seen = element('section', { 'aria-live': 'polite', 'aria-label': 'selected slot' });
     this.legend = element('p', { class: 'under' });
     place.replaceChildren(
-      element('div', { class: 'controls' }, this.play, this.slider, this.told),
+      element('div', { class: 'controls' }, this.play, this.slider, this.summary),
       this.canvas,
       this.legend,
       this.seen,
@@ -92,7 +92,7 @@ class Store {
     this.slider.value = this.frame;
     const instead = frame.lost ? ` (${frame.lost} replaced another slot)` : '';
     const taken = frame.taken ? `, ${frame.taken} merged from another memory` : '';
-    this.told.textContent = `${frame.tokens} tokens read; since the previous frame: ${frame.births} inserted${instead}, ${frame.hits} merged into${taken}`;
+    this.summary.textContent = `${frame.tokens} tokens read; since the previous frame: ${frame.births} inserted${instead}, ${frame.hits} merged into${taken}`;
     this.width = Math.max(240, this.canvas.parentElement.clientWidth);
     this.height = Math.round(Math.min(520, this.width * 0.6));
     const scale = window.devicePixelRatio || 1;

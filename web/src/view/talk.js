@@ -207,7 +207,7 @@ class Talk {
     this.prompt.value = '';
     this.messages.push({ role: 'user', content: text });
     this.log.append(
-      element('div', { class: 'said' }, element('p', { class: 'who' }, 'you'), element('div', { class: 'text' }, text)),
+      element('div', { class: 'message' }, element('p', { class: 'who' }, 'you'), element('div', { class: 'text' }, text)),
     );
     const answer = new Answer(this.current());
     this.log.append(answer.node);
