@@ -37,7 +37,8 @@ std::string all_runs(const Watch& watch, const Request&) {
 std::string points(const Watch& watch, const Request& request) {
   const std::string metric = request.value("metric");
   const auto axis = x_axis(request.value("x"));
-  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens or time", "x");
+  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens, time, elapsed, clock or a metric", "x");
+  const bool in_order = axis->kind == XAxis::Kind::metric;
   // 0: all points, no downsampling.
   auto buckets = static_cast<std::size_t>(number_of(request, "buckets", 300, 0, 5000));
   if (buckets == 0) buckets = std::numeric_limits<std::size_t>::max() / 2;
@@ -57,20 +58,21 @@ std::string points(const Watch& watch, const Request& request) {
     // Counts rows first: a line that arrives during the answer is sent twice rather than never.
     const std::size_t rows = run->rows(metric);
     // Smoothing starts at the first value, whatever range is displayed.
-    std::vector<XY> all = run->curve(metric, *axis, keep > 0 ? Range{} : range);
+    std::vector<XY> all = run->curve(metric, *axis, keep > 0 || in_order ? Range{} : range);
     Smoother smoother(keep);
     std::vector<XY> calm = keep > 0 ? smoothed(all, smoother) : std::vector<XY>{};
-    if (keep > 0) {
+    // The chart clips a curve that may leave the range and come back.
+    if (keep > 0 && !in_order) {
       std::erase_if(all, [&](const XY& point) { return !range.has(point.x); });
       std::erase_if(calm, [&](const XY& point) { return !range.has(point.x); });
     }
-    if (!band_by.empty()) groups[group_of(*run)].push_back(keep > 0 ? calm : all);
+    if (!band_by.empty() && !in_order) groups[group_of(*run)].push_back(keep > 0 ? calm : all);
     out += fmt::format("{}{{\"id\":\"{}\",\"rows\":{},\"points\":", first ? "" : ",", run->id(), rows);
     first = false;
-    append_points(out, downsampled(all, buckets));
+    append_points(out, downsampled(all, buckets, in_order));
     if (keep > 0) {
       out += ",\"smooth\":";
-      append_points(out, downsampled(calm, buckets));
+      append_points(out, downsampled(calm, buckets, in_order));
       out += fmt::format(",\"state\":[{},{}]", smoother.sum(), smoother.weight());
     }
     out += '}';

@@ -169,8 +169,10 @@ class Board::BoardImpl {
   // of this machine, who can open the page as well.
   void act(const Request& request, const Answer& answer) {
     using Change = nlohmann::json (*)(const Watch&, const nlohmann::json&);
-    static const std::map<std::string, Change> changes = {
-        {"/api/labels", change_labels}, {"/api/delete", delete_run}, {"/api/restore", restore_run}};
+    static const std::map<std::string, Change> changes = {{"/api/labels", change_labels},
+                                                          {"/api/labels/many", change_many_labels},
+                                                          {"/api/delete", delete_runs},
+                                                          {"/api/restore", restore_runs}};
     const bool ablates = request.path == "/api/ablate", compares = request.path == "/api/routes";
     const auto change = changes.find(request.path);
     if (change == changes.end() && !ablates && !compares)

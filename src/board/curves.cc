@@ -67,14 +67,16 @@ class Stretches {
 
 }  // namespace
 
-std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets) {
+std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets, bool in_order) {
   if (points.size() <= 2 * buckets || points.size() < 3) return points;
-  const Stretches stretches(points.front().x, points.back().x, buckets);
+  const double last = static_cast<double>(points.size() - 1);
+  const Stretches stretches(in_order ? 0 : points.front().x, in_order ? last : points.back().x, buckets);
+  const auto place = [&](std::size_t i) { return in_order ? static_cast<double>(i) : points[i].x; };
   std::vector<XY> out{points.front()};
   for (std::size_t begin = 1; begin + 1 < points.size();) {
-    const std::size_t stretch = stretches.of(points[begin].x);
+    const std::size_t stretch = stretches.of(place(begin));
     std::size_t low = begin, high = begin, end = begin;
-    for (; end + 1 < points.size() && stretches.of(points[end].x) == stretch; ++end) {
+    for (; end + 1 < points.size() && stretches.of(place(end)) == stretch; ++end) {
       if (points[end].y < points[low].y) low = end;
       if (points[end].y > points[high].y) high = end;
     }

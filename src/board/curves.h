@@ -61,8 +61,9 @@ class Smoother {
 std::vector<XY> smoothed(const std::vector<XY>& points, Smoother& smoother);
 
 // Downsamples to at most about twice `buckets` points: keeps the minimum and the maximum of each interval of x, so that
-// no peak is lost, and the first and the last point.
-std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets);
+// no peak is lost, and the first and the last point. `in_order`: intervals of equally many points instead, for points
+// whose x does not increase.
+std::vector<XY> downsampled(const std::vector<XY>& points, std::size_t buckets, bool in_order = false);
 
 struct BandPoint {
   double x = 0, mean = 0, low = 0, high = 0;

@@ -61,7 +61,7 @@ bool keys_are_own(const RunLog& run) {
 std::string layer_curves(const Watch& watch, const Request& request) {
   const auto run = one_run(watch, request);
   const auto axis = x_axis(request.value("x"));
-  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens or time", "x");
+  if (!axis) bad_input(Code::request_invalid, "{}: must be step, tokens, time, elapsed, clock or a metric", "x");
   const std::string metric = request.value("metric");
   const std::size_t dot = std::min(metric.find('.'), metric.size());
   std::string out = fmt::format("{{\"layers\":[");

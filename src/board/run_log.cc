@@ -49,9 +49,12 @@ bool is_of_a_layer(const std::string& column) { return column.starts_with("layer
 }  // namespace
 
 std::optional<XAxis> x_axis(const std::string& name) {
-  if (name.empty() || name == "step") return XAxis::step;
-  if (name == "tokens") return XAxis::tokens;
-  if (name == "time") return XAxis::time;
+  using Kind = XAxis::Kind;
+  static const std::map<std::string, Kind> kinds = {{"", Kind::step},           {"step", Kind::step},
+                                                    {"tokens", Kind::tokens},   {"time", Kind::time},
+                                                    {"elapsed", Kind::elapsed}, {"clock", Kind::clock}};
+  if (const auto found = kinds.find(name); found != kinds.end()) return XAxis{found->second, {}};
+  if (name.find('.') != std::string::npos) return XAxis{Kind::metric, name};
   return std::nullopt;
 }
 
@@ -166,6 +169,7 @@ void RunLog::rates_line(std::string_view line) {
   if (stay < rows) {
     kept.table.cut(stay);
     seconds_.resize(stay);
+    clock_.resize(stay);
     if (kept.reported > stay) reset_ = true;
   }
   if (rows > 0 && (another_sitting || stay < rows)) sitting_before_ = seconds_.empty() ? 0 : seconds_.back();
@@ -186,6 +190,7 @@ void RunLog::rates_line(std::string_view line) {
   add("gpu_watts", "gpu_watts", 1);
   put(kept, found, step, unknown);
   seconds_.push_back(sitting_before_ + seconds);
+  clock_.push_back(numbers.value_of("unix_ms"));
 }
 
 void RunLog::load_line(std::string_view line) {
@@ -260,6 +265,12 @@ void RunLog::read_labels() {
   } catch (const Error&) {
     labels_ = {};  // damaged: the folder's name is shown
   }
+}
+
+RunLabels RunLog::labels() {
+  const std::lock_guard lock(mutex_);
+  read_labels();
+  return labels_;
 }
 
 void RunLog::set_labels(const RunLabels& labels) {
@@ -349,6 +360,7 @@ bool RunLog::poll() {
                           [&] {
                             tables_["rates"] = {};
                             seconds_.clear();
+                            clock_.clear();
                             sitting_before_ = 0;
                             reset_ = true;
                           }});
@@ -364,22 +376,46 @@ bool RunLog::poll() {
   return version_ != reported_version_;
 }
 
-double RunLog::seconds_at(double step) const {
+// Interpolates times of the rows of "rates" at a step; unknown after the last row.
+double RunLog::at_step(const std::vector<double>& times, double step) const {
   const auto found = tables_.find("rates");
-  if (seconds_.empty() || found == tables_.end()) return unknown;
+  if (times.empty() || found == tables_.end()) return unknown;
   const CurveTable& table = found->second.table;
   std::size_t after = 0;  // the first row at or after the step
-  for (std::size_t end = seconds_.size(); after < end;) {
+  for (std::size_t end = times.size(); after < end;) {
     const std::size_t middle = (after + end) / 2;
     if (table.step(middle) < step)
       after = middle + 1;
     else
       end = middle;
   }
-  if (after == seconds_.size()) return unknown;
-  if (table.step(after) == step) return seconds_[after];
-  const double step_before = after > 0 ? table.step(after - 1) : 0, before = after > 0 ? seconds_[after - 1] : 0;
-  return before + (seconds_[after] - before) * (step - step_before) / (table.step(after) - step_before);
+  if (after == times.size()) return unknown;
+  if (table.step(after) == step) return times[after];
+  const double step_before = after > 0 ? table.step(after - 1) : 0;
+  const double before = after > 0 ? times[after - 1] : &times == &seconds_ ? 0 : times[0];
+  return before + (times[after] - before) * (step - step_before) / (table.step(after) - step_before);
+}
+
+// Returns the training tokens at a row. Rows without an epoch take those of the training lines around their step.
+double RunLog::tokens_of(const CurveTable& table, std::size_t row) const {
+  if (std::isfinite(table.tokens(row))) return table.tokens(row);
+  const auto found = tables_.find("train");
+  if (found == tables_.end()) return unknown;
+  const CurveTable& train = found->second.table;
+  const double step = table.step(row);
+  std::size_t after = 0;
+  for (std::size_t end = train.rows(); after < end;) {
+    const std::size_t middle = (after + end) / 2;
+    if (train.step(middle) < step)
+      after = middle + 1;
+    else
+      end = middle;
+  }
+  if (after == train.rows()) return unknown;
+  if (train.step(after) == step || after == 0) return train.step(after) == step ? train.tokens(after) : unknown;
+  const double before = train.tokens(after - 1),
+               share = (step - train.step(after - 1)) / (train.step(after) - train.step(after - 1));
+  return std::round(before + share * (train.tokens(after) - before));
 }
 
 nlohmann::json RunLog::news() {
@@ -402,7 +438,7 @@ nlohmann::json RunLog::news() {
       }
       const auto number = [](double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(); };
       const double step = kept.table.step(row);
-      list.push_back({number(step), number(kept.table.tokens(row)), number(seconds_at(step)), std::move(values)});
+      list.push_back({number(step), number(tokens_of(kept.table, row)), number(seconds_at(step)), std::move(values)});
     }
     if (!list.empty()) tables[name] = {{"first", kept.reported}, {"rows", std::move(list)}};
     kept.reported = rows;
@@ -478,8 +514,33 @@ const RunLog::Kept* RunLog::table_of(const std::string& metric, std::string& col
   return found == tables_.end() ? nullptr : &found->second;
 }
 
-std::vector<XY> RunLog::curve(const std::string& metric, XAxis axis, const Range& range) const {
+std::vector<XY> RunLog::curve(const std::string& metric, const XAxis& axis, const Range& range) const {
+  using Kind = XAxis::Kind;
+  // Points of a metric over another one are in the order of the steps, at which the other one is interpolated.
+  const std::vector<XY> other = axis.kind == Kind::metric ? curve(axis.metric, {}, {}) : std::vector<XY>{};
+  std::size_t near = 0;
+  const auto other_at = [&](double step) {
+    while (near + 1 < other.size() && other[near + 1].x <= step) ++near;
+    if (other.empty() || step < other.front().x || step > other.back().x) return unknown;
+    if (near + 1 == other.size()) return other[near].y;
+    const XY &before = other[near], &after = other[near + 1];
+    return before.y + (after.y - before.y) * (step - before.x) / (after.x - before.x);
+  };
   const std::lock_guard lock(mutex_);
+  const auto first = std::find_if(clock_.begin(), clock_.end(), [](double time) { return std::isfinite(time); });
+  const double began = first == clock_.end() ? unknown : *first;
+  const auto x_at = [&](const CurveTable& table, std::size_t row) {
+    const double step = table.step(row);
+    switch (axis.kind) {
+      case Kind::tokens: return tokens_of(table, row);
+      case Kind::time: return seconds_at(step);
+      case Kind::clock: return std::floor(at_step(clock_, step));
+      case Kind::elapsed: return (at_step(clock_, step) - began) / 1000;
+      case Kind::metric: return other_at(step);
+      case Kind::step: break;
+    }
+    return step;
+  };
   std::string column;
   std::vector<XY> out;
   const Kept* kept = table_of(metric, column);
@@ -489,8 +550,7 @@ std::vector<XY> RunLog::curve(const std::string& metric, XAxis axis, const Range
   for (std::size_t row = 0; row < numbers->size(); ++row) {
     const double y = static_cast<double>((*numbers)[row]);
     if (!std::isfinite(y)) continue;
-    const double step = table.step(row);
-    const double x = axis == XAxis::step ? step : axis == XAxis::tokens ? table.tokens(row) : seconds_at(step);
+    const double x = x_at(table, row);
     if (std::isfinite(x) && range.has(x)) out.push_back({x, y});
   }
   return out;

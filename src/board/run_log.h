@@ -18,7 +18,14 @@
 
 namespace some {
 
-enum class XAxis { step, tokens, time };
+// The horizontal axis of a curve.
+struct XAxis {
+  enum class Kind { step, tokens, time, elapsed, clock, metric };
+  Kind kind = Kind::step;
+  std::string metric;  // such as "train.lr"; its value at the step of each point
+};
+// "step", "tokens", "time" (of training), "elapsed" (since the first line, with pauses), "clock" (milliseconds since
+// 1970), or a metric.
 std::optional<XAxis> x_axis(const std::string& name);
 
 // Location of a line in metrics.jsonl or samples.jsonl.
@@ -44,7 +51,7 @@ class RunLog {
   nlohmann::json summary() const;
   std::map<std::string, std::string> settings() const;
   // Returns the curve of a metric such as "eval.loss".
-  std::vector<XY> curve(const std::string& metric, XAxis axis, const Range& range) const;
+  std::vector<XY> curve(const std::string& metric, const XAxis& axis, const Range& range) const;
   std::size_t rows(const std::string& metric) const;  // rows of its table, whether or not they contain the metric
   std::int64_t version() const;                       // increases with every change
   int layers() const;
@@ -60,6 +67,7 @@ class RunLog {
   nlohmann::json evaluation(const LinePlace& place) const;  // null if it no longer exists
   std::vector<LinePlace> samples() const;                   // texts generated at evaluations
   nlohmann::json sample(const LinePlace& place) const;      // null if they no longer exist
+  RunLabels labels();                                       // as they are in the file now
   // Sets the labels and writes them to the run's folder.
   void set_labels(const RunLabels& labels);
 
@@ -84,7 +92,9 @@ class RunLog {
   void samples_line(std::string_view line, std::uint64_t offset);
   void put(Kept& kept, const std::vector<Matches>& numbers, double step, double tokens);
   double tokens_at(double epoch, std::size_t stage);
-  double seconds_at(double step) const;
+  double at_step(const std::vector<double>& times, double step) const;
+  double seconds_at(double step) const { return at_step(seconds_, step); }
+  double tokens_of(const CurveTable& table, std::size_t row) const;
   void read_settings();
   void read_labels();
   void look_at_keys();
@@ -96,6 +106,7 @@ class RunLog {
   JsonLines metrics_, rates_, load_, samples_;
   std::map<std::string, Kept> tables_;  // train, eval, epoch, rates
   std::vector<double> seconds_;         // training time, by the rows of "rates"
+  std::vector<double> clock_;           // milliseconds since 1970; NaN in runs of earlier versions
   double sitting_before_ = 0;
   std::vector<LinePlace> evaluations_, sample_places_;
   struct LoadLine {

@@ -266,7 +266,7 @@ const EvaluationReport& Trainer::evaluate() {
 
 void Trainer::write_samples() {
   const SampleReport report{state_.step, epochs_at(state_.step), stage_tag(), draw_samples(*model_, training_stage())};
-  if (samples_) samples_->write(report);
+  if (samples_ && metrics_) metrics_->show_samples(samples_->write(report));
   if (hooks_.sampled) hooks_.sampled(report);
 }
 
@@ -479,8 +479,10 @@ void Trainer::write_rates() {
   if (!rate_.known()) return;
   const RateMeter::Rates rates = rate_.rates();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - session_start_).count();
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
   nlohmann::json line{{"step", state_.step},
                       {"seconds", seconds},
+                      {"unix_ms", std::chrono::duration_cast<std::chrono::milliseconds>(now).count()},
                       {"tokens_per_second", rates.tokens},
                       {"operations_per_second", rates.operations}};
   if (matrix_rate_ > 0) line["matrix_rate"] = matrix_rate_;

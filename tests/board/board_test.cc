@@ -16,6 +16,7 @@
 #include "memory/memory_file.h"
 #include "recipe/recipe.h"
 #include "runs/load_file.h"
+#include "runs/run_lock.h"
 #include "temporary_folder.h"
 #include "train/trainer.h"
 
@@ -167,6 +168,31 @@ TEST_F(BoardTest, TimeIsThatOfTraining) {
             (Json{{1, 5}, {2, 2.5}, {3.5, 1.66667}, {4.5, 1.25}}));
   EXPECT_EQ(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"].size(), 4U);
   EXPECT_NEAR(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"][0][1].get<double>(), 0.2, 1e-6);
+}
+
+TEST_F(BoardTest, AnyNumberIsAnAxis) {
+  make_run("one", 4);
+  const auto rate = [](int step, double seconds, std::int64_t clock) {
+    return Json{{"step", step}, {"seconds", seconds}, {"tokens_per_second", 10 * step}, {"unix_ms", clock}}.dump() +
+           "\n";
+  };
+  // The run stops for an hour between steps 20 and 30.
+  const std::int64_t noon = 1795089600000, hour = 3600000;
+  folder_.write("one/rates.jsonl", rate(10, 1, noon) + rate(20, 2, noon + 1000) + rate(30, 3, noon + hour) +
+                                       rate(40, 4, noon + hour + 1000));
+  open();
+  const auto points = [&](const std::string& metric, const std::string& x) {
+    return ask("/api/points?metric=" + metric + "&x=" + x + "&runs=" + id("one"))["runs"][0]["points"];
+  };
+  EXPECT_EQ(points("train.loss", "elapsed"), (Json{{0, 5}, {1, 2.5}, {3600, 1.66667}, {3601, 1.25}}));
+  EXPECT_EQ(points("train.loss", "clock")[2][0], noon + hour);
+  EXPECT_EQ(points("train.loss", "train.lr"), (Json{{0.01, 5}, {0.02, 2.5}, {0.03, 1.66667}, {0.04, 1.25}}));
+  EXPECT_EQ(points("rates.tokens_per_second", "train.loss")[3], (Json{1.25, 400})) << "in the order of steps";
+  EXPECT_EQ(points("train.loss", "train.nothing"), Json::array());
+  // Lines without an epoch are at the tokens of the training lines.
+  const Json tokens = points("rates.tokens_per_second", "tokens"), of_losses = points("train.loss", "tokens");
+  ASSERT_EQ(tokens.size(), of_losses.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i][0], of_losses[i][0]);
 }
 
 TEST_F(BoardTest, SeedsOfOneThingAreABand) {
@@ -669,19 +695,54 @@ TEST_F(BoardChangesTest, ADeletedRunCanBeRestored) {
   make_run("lab/two", 2);
   open();
   Json answer;
-  ASSERT_EQ(post("/api/delete", {{"run", id("lab/two")}}, &answer), 200);
+  ASSERT_EQ(post("/api/delete", {{"runs", {id("lab/two")}}}, &answer), 200);
+  const Json entry = answer["entries"][0]["entry"];
   EXPECT_FALSE(fs::exists(folder_ / "lab/two"));
   EXPECT_TRUE(soon([&] { return runs().size() == 1; }));
   const Json trashed = ask("/api/trash")["runs"];
   ASSERT_EQ(trashed.size(), 1U);
-  EXPECT_EQ(trashed[0]["entry"], answer["entry"]);
+  EXPECT_EQ(trashed[0]["entry"], entry);
   EXPECT_EQ(trashed[0]["name"], "two");
-  ASSERT_EQ(post("/api/restore", {{"entry", answer["entry"]}}), 200);
+  ASSERT_EQ(post("/api/restore", {{"entries", {entry}}}), 200);
   EXPECT_TRUE(soon([&] { return runs().size() == 2; }));
   EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("lab/two"))["runs"][0]["points"].size(), 2U);
-  EXPECT_EQ(post("/api/restore", {{"entry", answer["entry"]}}), 400) << "it is no longer in the trash";
-  EXPECT_EQ(post("/api/delete", {{"run", "../../etc"}}), 400);
+  EXPECT_EQ(post("/api/restore", {{"entries", {entry}}}), 400) << "it is no longer in the trash";
+  EXPECT_EQ(post("/api/delete", {{"runs", {"../../etc"}}}), 400);
+  EXPECT_EQ(post("/api/delete", {{"runs", Json::array()}}), 400);
   EXPECT_EQ(post("/api/delete", Json::array({1})), 400);
+}
+
+TEST_F(BoardChangesTest, SeveralRunsAreChangedTogether) {
+  for (const char* name : {"one", "two", "three"}) make_run(name, 2);
+  folder_.write("one/labels.json", R"({"name": "first", "tags": ["old", "kept"], "note": "seen"})");
+  open();
+  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "first"; }));
+  const Json all{id("one"), id("two"), id("three")};
+  Json answer;
+  ASSERT_EQ(post("/api/labels/many", {{"runs", all}, {"add", {"new", "kept"}}, {"remove", {"old"}}, {"note", "again"}},
+                 &answer),
+            200);
+  EXPECT_EQ(answer, (Json{{"changed", 3}, {"failed", Json::array()}}));
+  EXPECT_TRUE(soon([&] { return runs()[0].value("note", "") == "seen\nagain"; }));
+  EXPECT_EQ(runs()[0]["name"], "first");
+  EXPECT_EQ(runs()[0]["tags"], (Json{"kept", "new"}));
+  EXPECT_TRUE(soon([&] { return runs()[2].value("tags", Json()) == Json{"kept", "new"}; }));
+  // Words that are refused change no run.
+  EXPECT_EQ(post("/api/labels/many", {{"runs", all}, {"add", {"a,b"}}, {"remove", {"new"}}}), 400);
+  EXPECT_EQ(runs()[2]["tags"], (Json{"kept", "new"}));
+  // A run that is being trained stays; the others are deleted and come back together.
+  const RunLock training(folder_ / "two");
+  ASSERT_EQ(post("/api/delete", {{"runs", all}}, &answer), 200);
+  ASSERT_EQ(answer["failed"].size(), 1U);
+  EXPECT_EQ(answer["failed"][0]["name"], "two");
+  ASSERT_EQ(answer["entries"].size(), 2U);
+  EXPECT_FALSE(fs::exists(folder_ / "one"));
+  EXPECT_TRUE(fs::exists(folder_ / "two/config.toml"));
+  const Json entries{answer["entries"][0]["entry"], answer["entries"][1]["entry"], "none"};
+  ASSERT_EQ(post("/api/restore", {{"entries", entries}}, &answer), 200);
+  EXPECT_EQ(answer["names"], (Json{"one", "three"}));
+  EXPECT_EQ(answer["failed"].size(), 1U);
+  EXPECT_TRUE(fs::exists(folder_ / "one/labels.json"));
 }
 
 TEST_F(BoardChangesTest, OnlyThePageWithTheKeyChangesRuns) {
@@ -692,7 +753,8 @@ TEST_F(BoardChangesTest, OnlyThePageWithTheKeyChangesRuns) {
   EXPECT_EQ(get_once(board_->port(), "/").body.find(key()), std::string::npos) << "whoever opens the page has no key";
   const std::string good = "X-Board-Key: " + key() + "\r\n", own = fmt::format("localhost:{}", board_->port());
   const Json body{{"run", id("one")}};
-  for (const char* path : {"/api/labels", "/api/delete", "/api/restore", "/api/ablate", "/api/routes"}) {
+  for (const char* path :
+       {"/api/labels", "/api/labels/many", "/api/delete", "/api/restore", "/api/ablate", "/api/routes"}) {
     EXPECT_EQ(post(path, body, ""), 403) << path;
     EXPECT_EQ(post(path, body, "X-Board-Key: " + std::string(32, '0') + "\r\n"), 403) << path;
     // A page of another site that has the key.
@@ -723,7 +785,7 @@ TEST_F(BoardChangesTest, ARunThatIsTheWatchedFolderStays) {
   settings.watch.folders = {folder_ / "one"};
   board_.emplace(settings);
   board_->watch().wait_until_seen();
-  EXPECT_EQ(post("/api/delete", {{"run", id("one")}}), 400);
+  EXPECT_EQ(post("/api/delete", {{"runs", {id("one")}}}), 400);
   EXPECT_TRUE(fs::exists(folder_ / "one/config.toml"));
 }
 

@@ -36,6 +36,13 @@ TEST(Curves, FewPointsOfManyKeepEndsAndPeaks) {
   EXPECT_TRUE(std::is_sorted(few.begin(), few.end(), [](const XY& a, const XY& b) { return a.x < b.x; }));
   EXPECT_EQ(downsampled(wave(300), 200).size(), 300U) << "few enough are all there";
   EXPECT_TRUE(downsampled({}, 10).empty());
+  // Points over another metric are not in the order of x; peaks are kept.
+  std::vector<XY> back;
+  for (int i = 0; i < 1000; ++i) back.push_back({std::sin(i * 0.01), i == 500 ? 9.0 : 0.0});
+  const std::vector<XY> fewer = downsampled(back, 50, true);
+  EXPECT_LE(fewer.size(), 102U);
+  EXPECT_GE(fewer.size(), 50U);
+  EXPECT_EQ(std::count_if(fewer.begin(), fewer.end(), [](const XY& one) { return one.y == 9; }), 1);
   // All points at one x: there is nothing to divide, and no infinite loop.
   EXPECT_LE(downsampled(std::vector<XY>(1000, XY{5, 1}), 10).size(), 4U);
 }

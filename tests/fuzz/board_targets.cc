@@ -153,9 +153,9 @@ class BoardTarget : public Target {
     std::vector<std::string> metrics = summary["metrics"];
     metrics.insert(metrics.end(), {"train.layers.1.gini", "eval.layers.0.count.gini", "none", "none.", ".", ""});
     for (const std::string& metric : metrics) {
-      for (const auto axis : {XAxis::step, XAxis::tokens, XAxis::time}) {
+      for (const char* x : {"step", "tokens", "time", "elapsed", "clock", "train.lr", "eval.loss", "none."}) {
         nlohmann::json points = nlohmann::json::array();
-        for (const XY& point : log.curve(metric, axis, {})) points.push_back({point.x, point.y});
+        for (const XY& point : log.curve(metric, *x_axis(x), {})) points.push_back({point.x, point.y});
         curves[metric].push_back(points);
       }
     }

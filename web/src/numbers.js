@@ -16,6 +16,10 @@ export function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
+// Formats milliseconds since 1970 as local date and time.
+export const moment = (value) =>
+  new Date(value).toLocaleString('en-CA', { dateStyle: 'short', timeStyle: 'medium', hour12: false });
+
 // Random numbers from a seed (mulberry32), so that a picture is reproducible.
 export function randomFrom(seed) {
   let state = seed >>> 0;

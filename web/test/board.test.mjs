@@ -126,7 +126,8 @@ try {
   assert.notEqual(await path('Training loss'), plain);
   await page.getByLabel('log x').check();
   await page.getByLabel('log y').check();
-  await page.getByRole('button', { name: 'tokens', exact: true }).click();
+  const xAxis = page.getByRole('combobox', { name: 'x axis', exact: true });
+  await xAxis.selectOption('tokens');
   await page.getByRole('combobox', { name: 'group', exact: true }).selectOption('1');
   await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].bands.length === 1);
   await page.locator('#settings-table').waitFor();
@@ -136,14 +137,31 @@ try {
   await other.goto(page.url());
   await other.locator('figure.chart svg').first().waitFor();
   assert.ok(await other.getByLabel('log y').isChecked());
-  assert.equal(await other.getByRole('button', { name: 'tokens', exact: true }).getAttribute('aria-pressed'), 'true');
+  assert.equal(await other.getByRole('combobox', { name: 'x axis', exact: true }).inputValue(), 'tokens');
   assert.equal(await other.getByLabel('smoothing').inputValue(), '0.6');
   await other.close();
   for (const words of ['log x', 'log y']) await page.getByLabel(words).uncheck();
   await page.getByRole('combobox', { name: 'group', exact: true }).selectOption('');
-  await page.getByRole('button', { name: 'time', exact: true }).click();
-  await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].spec().x.unit === 'seconds');
-  await page.getByRole('button', { name: 'steps', exact: true }).click();
+  // Any number as the x axis. Times are those of the program that writes the lines.
+  const xOf = async (value, unit) => {
+    await xAxis.selectOption(value);
+    await page.waitForFunction((wanted) => window.somePage.views[0].views.compare.curves[3].x === wanted, value);
+    assert.equal(await page.evaluate(() => window.somePage.views[0].views.compare.curves[3].spec().x.unit), unit);
+    return points('train.loss', 'live');
+  };
+  await xOf('time', 'seconds');
+  const clocked = await xOf('clock', 'clock');
+  for (const [x] of clocked) assert.ok(x > began - 1000 && x < Date.now() + 1000, `${x} is now`);
+  const passed = await xOf('elapsed', 'seconds');
+  assert.equal(passed[0][0], 0);
+  assert.ok(Math.abs(passed.at(-1)[0] - (clocked.at(-1)[0] - clocked[0][0]) / 1000) < 0.1);
+  const overRate = await xOf('train.lr', 'metric');
+  const step5 = JSON.parse(readFileSync(written, 'utf8').split('\n')[2]);
+  assert.ok(
+    overRate.some(([x, y]) => Math.abs(x / step5.lr - 1) < 1e-4 && Math.abs(y / step5.loss - 1) < 1e-4),
+    `no point for ${step5.lr}, ${step5.loss}`,
+  );
+  await xAxis.selectOption('step');
   await page.getByRole('button', { name: 'none', exact: true }).click();
   await page.getByText('No run is selected').waitFor();
   await line('live').locator('input').check();
@@ -489,6 +507,31 @@ try {
   await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
   await line('live').waitFor();
   await page.getByRole('dialog').getByRole('button', { name: 'Close' }).click();
+  // Several runs at once.
+  await page.getByRole('button', { name: 'none', exact: true }).click();
+  for (const name of ['seed1', 'live']) await line(name).locator('input').check();
+  await page.getByRole('button', { name: 'edit 2 selected runs' }).click();
+  dialog = page.getByRole('dialog');
+  await dialog.locator('input').first().fill('pair, other');
+  await dialog.locator('textarea').fill('both');
+  await listen(page, 'a dialog for several runs');
+  await dialog.getByRole('button', { name: 'Save' }).click();
+  await page.locator('.told').getByText('2 runs changed.').waitFor();
+  await filter.fill('tag=pair');
+  await page.waitForFunction(() => document.querySelectorAll('.runs li').length === 2);
+  assert.deepEqual((await names()).sort(), ['live', 'seed1']);
+  await page.getByRole('button', { name: 'edit 2 selected runs' }).click();
+  await dialog.getByRole('button', { name: 'pair', exact: true }).click();
+  await dialog.getByRole('button', { name: 'Save' }).click();
+  await page.waitForFunction(() => document.querySelectorAll('.runs li').length === 0);
+  await filter.fill('');
+  await page.getByRole('button', { name: 'edit 2 selected runs' }).click();
+  await dialog.getByRole('button', { name: 'Delete 2 runs' }).click();
+  await line('live').waitFor({ state: 'detached' });
+  await page.locator('.told').getByText('2 runs are in the trash.').waitFor();
+  await page.locator('.told').getByRole('button', { name: 'Undo' }).click();
+  await line('live').waitFor();
+  await line('seed1').waitFor();
   // A reader without the key cannot change anything.
   const stranger = await (await browser.newContext()).newPage();
   await stranger.goto(address.split('#')[0]);
@@ -497,7 +540,7 @@ try {
   const refused = await stranger.evaluate(async () => {
     const [id] = window.somePage.views[0].runs.keys();
     const headers = { 'Content-Type': 'application/json', 'X-Board-Key': '' };
-    return (await fetch('/api/delete', { method: 'POST', headers, body: JSON.stringify({ run: id }) })).status;
+    return (await fetch('/api/delete', { method: 'POST', headers, body: JSON.stringify({ runs: [id] }) })).status;
   });
   assert.equal(refused, 403);
   await stranger.context().close();

@@ -51,7 +51,7 @@ class Side {
     const runs = [...this.board.runs.values()].filter(({ step }) => step > 0);
     const same = runs.map(({ id }) => id).join(' ');
     if (this.run.dataset.entries !== same) {
-      const before = this.run.value || chosen;
+      const before = this.run.value || chosen || this.board.usual(({ step }) => step > 0);
       this.run.replaceChildren(...runs.map(({ id, place }) => element('option', { value: id }, place)));
       this.run.dataset.entries = same;
       if (runs.some(({ id }) => id === before)) this.run.value = before;

@@ -1,31 +1,9 @@
 // Compares runs live: their curves in one chart per metric, and the settings in which they differ.
-import { button, choice, element } from '../dom.js';
+import { button, element } from '../dom.js';
 import { Figure } from './figure.js';
+import { axisEntries, axisOf, metrics, ofMachine } from './metrics.js';
 import { ask } from './server.js';
 
-const metrics = [
-  ['eval.loss', 'Validation loss', 'nats/token'],
-  ['eval.padded_loss', 'Validation loss, padding included', 'nats/position'],
-  ['eval.bits_per_byte', 'Bits per byte', 'bits'],
-  ['train.loss', 'Training loss', 'nats'],
-  ['epoch.train_loss', 'Mean training loss per epoch', 'nats'],
-  ['train.auxiliary_loss', 'Auxiliary loss', 'nats'],
-  ['train.gradient_norm', 'Gradient norm', 'norm'],
-  ['train.lr', 'Learning rate', 'rate'],
-  ['rates.tokens_per_second', 'Tokens per second', 'tokens/s'],
-  ['rates.share_of_peak', "Share of the GPU's peak", 'share'],
-  ['rates.gpu_utilization', 'GPU utilization', 'share'],
-  ['rates.gpu_memory_gib', 'GPU memory in use', 'GiB'],
-  ['rates.gpu_watts', 'GPU power', 'W'],
-  ['rates.cpu_cores', 'CPU cores in use', 'cores'],
-  ['rates.memory_gib', 'Memory of the process', 'GiB'],
-];
-const ofMachine = ([metric]) => metric.startsWith('rates.');
-const axes = {
-  step: { name: 'step', unit: 'step', place: 0 },
-  tokens: { name: 'tokens read', unit: 'tokens', place: 1 },
-  time: { name: 'training time', unit: 'seconds', place: 2 },
-};
 // Points per curve decrease with the number of curves, so that their total fits the screen.
 const bucketsOf = (runs) => Math.max(60, Math.min(300, Math.round(5000 / Math.max(1, runs))));
 
@@ -66,7 +44,7 @@ class Curve {
     const { runs } = await ask('/api/points', this.question({ buckets: 0, smooth: '', band: '' }));
     const name = (id) => this.board.runs.get(id)?.place ?? id;
     return [
-      [axes[this.board.place.get('x')].name, 'run', this.unit],
+      [axisOf(this.board.place.get('x')).name, 'run', this.unit],
       ...runs.flatMap(({ id, points }) => points.map(([x, y]) => [x, name(id), y])),
     ];
   }
@@ -75,10 +53,14 @@ class Curve {
     this.stale = false;
     this.asked += 1;
     const mine = this.asked;
-    const answer = await ask('/api/points', this.question());
+    const question = this.question();
+    const answer = await ask('/api/points', question);
     if (mine !== this.asked) return; // another request replaced this one
+    this.x = question.x;
     this.data = new Map(answer.runs.map((one) => [one.id, one]));
     this.bands = answer.bands;
+    const none = answer.runs.every(({ points }) => !points.length);
+    this.figure.note.textContent = none ? 'The selected runs have no values for this x axis.' : '';
     this.draw();
   }
 
@@ -86,8 +68,9 @@ class Curve {
   add(id, { first, rows }) {
     const has = this.data.get(id);
     const { place } = this.board;
-    if (!has || first > has.rows || place.get('band')) return false;
-    const axis = axes[place.get('x')].place;
+    if (!has) return false;
+    const { place: axis } = axisOf(this.x);
+    if (axis === undefined || first > has.rows || place.get('band')) return false;
     const to = place.get('to') === '' ? Infinity : Number(place.get('to'));
     const keep = Number(place.get('smooth'));
     for (const row of rows.slice(has.rows - first)) {
@@ -104,7 +87,7 @@ class Curve {
 
   spec() {
     const { place } = this.board;
-    const { name, unit } = axes[place.get('x')];
+    const { name, unit } = axisOf(this.x ?? place.get('x'));
     const number = (text) => (text === '' ? undefined : Number(text));
     const ids = this.runs().filter((id) => this.data.has(id));
     const banded = new Set(this.bands.map(({ group }) => group));
@@ -112,7 +95,7 @@ class Curve {
     const inBand = (id) => banded.has(groupOf(id));
     return {
       kind: 'curves',
-      x: { name, unit, log: place.get('logx') === '1', from: number(place.get('from')), to: number(place.get('to')) },
+      x: { name, unit, log: unit !== 'clock' && place.get('logx') === '1', from: number(place.get('from')), to: number(place.get('to')) },
       y: { name: this.unit, log: place.get('logy') === '1' },
       series: ids
         .filter((id) => !inBand(id))
@@ -188,13 +171,13 @@ class Mixed {
   draw() {
     if (this.figure.node.hidden || !this.series) return;
     const { place } = this.board;
-    const { name, unit } = axes[place.get('x')];
+    const { name, unit } = axisOf(place.get('x'));
     this.figure.note.textContent = this.metrics()
       .map(([, title], i) => `${['solid', 'dashed', 'dotted', 'dash-dotted'][i % 4]}: ${title.toLowerCase()}`)
       .join('; ');
     const spec = {
       kind: 'curves',
-      x: { name, unit, log: place.get('logx') === '1' },
+      x: { name, unit, log: unit !== 'clock' && place.get('logx') === '1' },
       y: { name: '', log: place.get('logy') === '1' },
       series: this.series,
     };
@@ -269,16 +252,10 @@ export class Compare {
   controls() {
     const { place } = this.board;
     const change = (changes) => this.change(changes);
-    this.axis = choice(
-      'x axis',
-      [
-        ['step', 'steps'],
-        ['tokens', 'tokens'],
-        ['time', 'time'],
-      ],
-      place.get('x'),
-      (x) => change({ x, from: '', to: '' }),
-    );
+    this.axis = element('select', {
+      'aria-label': 'x axis',
+      change: () => change({ x: this.axis.value, from: '', to: '' }),
+    });
     this.smooth = element('input', {
       type: 'range',
       min: 0,
@@ -315,7 +292,7 @@ export class Compare {
     return element(
       'div',
       { class: 'controls' },
-      this.axis.row,
+      element('label', {}, 'x axis ', this.axis),
       element('label', { class: 'slide' }, 'smoothing ', this.smooth),
       Object.values(parts).map(([, label]) => label),
       element('label', {}, 'group ', this.band),
@@ -361,6 +338,22 @@ export class Compare {
     );
   }
 
+  showAxes() {
+    const now = this.board.place.get('x');
+    const runs = this.board.chosen().map((id) => this.board.runs.get(id));
+    const entries = axisEntries(runs, now);
+    const same = JSON.stringify(entries);
+    const option = ([value, words]) => element('option', { value }, words);
+    if (this.axis.dataset.entries !== same) {
+      this.axis.replaceChildren(
+        ...entries.fixed.map(option),
+        element('optgroup', { label: 'metrics' }, entries.metrics.map(option)),
+      );
+      this.axis.dataset.entries = same;
+    }
+    this.axis.value = now;
+  }
+
   showGroups() {
     const names = this.board.settingNames();
     const now = this.board.place.get('band');
@@ -380,11 +373,14 @@ export class Compare {
 
   show() {
     const { place } = this.board;
-    this.axis.press(place.get('x'));
+    this.showAxes();
     // New points redraw the page; the slider keeps a value that the reader is still choosing.
     if (!this.waiting) this.smooth.value = place.get('smooth');
     for (const [key, input] of Object.entries(this.boxes)) input.checked = place.get(key) === '1';
-    for (const [key, input] of Object.entries(this.ends)) input.value = place.get(key);
+    for (const [key, input] of Object.entries(this.ends)) {
+      input.value = place.get(key);
+      input.parentNode.hidden = place.get('x') === 'clock';
+    }
     this.reset.hidden = place.get('from') === '' && place.get('to') === '';
     this.showGroups();
     this.showLegend();

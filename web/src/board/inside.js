@@ -88,11 +88,11 @@ export class Inside {
     );
   }
 
-  // Returns the displayed run: the one named in the address, or the first one with experts.
+  // Returns the displayed run: the one named in the address, or the usual one with experts.
   id() {
     const { runs, place } = this.board;
     if (runs.get(place.get('run'))?.layers) return place.get('run');
-    return [...runs.values()].find(({ layers }) => layers)?.id;
+    return this.board.usual(({ layers }) => layers);
   }
 
   question(more = {}) {

@@ -13,11 +13,36 @@ function open(title, ...content) {
   return dialog;
 }
 
+const several = (count) => `${count} ${count === 1 ? 'run' : 'runs'}`;
+const problems = (failed) => failed.map(({ name, message }) => ` ${name}: ${message}.`).join('');
+const tagsIn = (text) => [
+  ...new Set(
+    text
+      .split(',')
+      .map((tag) => tag.trim())
+      .filter(Boolean),
+  ),
+];
+
+// Tags of runs, sorted, with the number of runs that have each.
+function countTags(runs) {
+  const count = new Map();
+  for (const tag of runs.flatMap((run) => run.tags ?? [])) count.set(tag, (count.get(tag) ?? 0) + 1);
+  return new Map([...count].sort(([a], [b]) => a.localeCompare(b)));
+}
+
+const knownTags = (board) =>
+  element(
+    'datalist',
+    { id: 'known-tags' },
+    [...countTags([...board.runs.values()]).keys()].map((tag) => element('option', { value: tag })),
+  );
+
 export class Labels {
   constructor(board) {
     this.board = board;
     this.words = element('span');
-    this.undo = button('Undo', () => this.board.guard(this.restore()));
+    this.undo = button('Undo', () => this.board.guard(this.restore(this.entries)));
     this.told = element(
       'div',
       { class: 'told', role: 'status', hidden: true },
@@ -27,14 +52,14 @@ export class Labels {
     );
   }
 
-  // A line at the bottom of the page. `entry`: what Undo restores.
-  tell(words, entry) {
+  // A line at the bottom of the page. `entries`: what Undo restores.
+  tell(words, entries = []) {
     this.words.textContent = words;
-    this.entry = entry;
-    this.undo.hidden = !entry;
+    this.entries = entries;
+    this.undo.hidden = !entries.length;
     this.told.hidden = !words;
     clearTimeout(this.fading);
-    if (words) this.fading = setTimeout(() => this.tell(''), entry ? 30000 : 6000);
+    if (words) this.fading = setTimeout(() => this.tell(''), entries.length ? 30000 : 6000);
   }
 
   edit(run) {
@@ -44,7 +69,6 @@ export class Labels {
     const note = element('textarea', { rows: 5, maxlength: 10000 });
     note.value = run.note ?? '';
     const wrong = element('p', { class: 'note', role: 'alert', hidden: true });
-    const known = new Set([...this.board.runs.values()].flatMap((one) => one.tags ?? []));
     const guarded = (work) => async () => {
       try {
         await work();
@@ -55,11 +79,10 @@ export class Labels {
       }
     };
     const save = guarded(async () => {
-      const list = tags.value.split(',').map((tag) => tag.trim());
-      const labels = { name: name.value.trim(), tags: [...new Set(list.filter(Boolean))], note: note.value.trim() };
+      const labels = { name: name.value.trim(), tags: tagsIn(tags.value), note: note.value.trim() };
       await change('/api/labels', { run: run.id, ...labels });
     });
-    const remove = guarded(() => this.remove(run));
+    const remove = guarded(() => this.remove([run]));
     const dialog = open(
       `Run ${run.folder}`,
       element(
@@ -72,7 +95,7 @@ export class Labels {
         },
         field('Name', name, 'Shown on the board. Commands keep using the folder.'),
         field('Tags', tags, 'Separated by commas; tag=NAME in the filter finds them.'),
-        element('datalist', { id: 'known-tags' }, [...known].map((tag) => element('option', { value: tag }))),
+        knownTags(this.board),
         field('Note', note),
         wrong,
         element(
@@ -90,14 +113,79 @@ export class Labels {
     );
   }
 
-  async remove(run) {
-    const { entry } = await change('/api/delete', { run: run.id });
-    this.tell(`${run.name} is in the trash.`, entry);
+  // Tags, a note and deletion for several runs at once.
+  editMany(runs) {
+    const add = element('input', { type: 'text', list: 'known-tags' });
+    const note = element('textarea', { rows: 3, maxlength: 10000 });
+    const wrong = element('p', { class: 'note', role: 'alert', hidden: true });
+    const have = countTags(runs);
+    const removed = new Set();
+    const tags = [...have].map(([tag, count]) =>
+      button(
+        count === runs.length ? tag : `${tag} (${count})`,
+        ({ currentTarget }) => {
+          if (!removed.delete(tag)) removed.add(tag);
+          currentTarget.setAttribute('aria-pressed', String(removed.has(tag)));
+        },
+        { class: 'tag', 'aria-pressed': 'false' },
+      ),
+    );
+    const guarded = (work) => async () => {
+      try {
+        await work();
+        dialog.close();
+      } catch (error) {
+        wrong.textContent = error.message;
+        wrong.hidden = false;
+      }
+    };
+    const ids = runs.map(({ id }) => id);
+    const save = guarded(async () => {
+      const words = { add: tagsIn(add.value), remove: [...removed], note: note.value.trim() };
+      const { changed, failed } = await change('/api/labels/many', { runs: ids, ...words });
+      this.tell(`${several(changed)} changed.${problems(failed)}`);
+    });
+    const dialog = open(
+      several(runs.length),
+      element(
+        'form',
+        {
+          submit: (event) => {
+            event.preventDefault();
+            save();
+          },
+        },
+        element('p', { class: 'under' }, runs.map(({ name }) => name).join(', ')),
+        field('Add tags', add, 'Separated by commas.'),
+        knownTags(this.board),
+        tags.length ? element('div', { class: 'field' }, element('span', {}, 'Remove tags'), tags) : [],
+        field('Add to the notes', note, 'Appended to the note of each run.'),
+        wrong,
+        element(
+          'div',
+          { class: 'controls ends' },
+          element('button', { type: 'submit', class: 'main' }, 'Save'),
+          button('Cancel', () => dialog.close()),
+          button(`Delete ${several(runs.length)}`, guarded(() => this.remove(runs)), { class: 'danger' }),
+        ),
+      ),
+    );
   }
 
-  async restore(entry = this.entry) {
-    const { name } = await change('/api/restore', { entry });
-    this.tell(`${name} is back.`);
+  async remove(runs) {
+    const { entries, failed } = await change('/api/delete', { runs: runs.map(({ id }) => id) });
+    const what = entries.length === 1 ? entries[0].name : several(entries.length);
+    const verb = entries.length === 1 ? 'is' : 'are';
+    this.tell(
+      `${what} ${verb} in the trash.${problems(failed)}`,
+      entries.map(({ entry }) => entry),
+    );
+  }
+
+  async restore(entries) {
+    const { names, failed } = await change('/api/restore', { entries });
+    const what = names.length === 1 ? `${names[0]} is` : `${several(names.length)} are`;
+    this.tell(`${what} back.${problems(failed)}`);
   }
 
   async trash() {
@@ -111,7 +199,7 @@ export class Labels {
         element('span', { class: 'state' }, `deleted ${when} UTC`),
         button('Restore', async () => {
           try {
-            await this.restore(entry);
+            await this.restore([entry]);
             line.remove();
           } catch (error) {
             this.board.tell(error.message);

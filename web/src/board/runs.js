@@ -26,6 +26,11 @@ export class RunList {
     this.list = element('ul', { class: 'runs', tabindex: 0, 'aria-label': 'runs' });
     this.told = element('p', { class: 'under', role: 'status' });
     this.trash = button('trash', () => board.guard(board.labels.trash()), { class: 'small', hidden: !board.changes });
+    const selected = () => board.chosen().map((id) => board.runs.get(id));
+    this.many = button('edit', () => board.labels.editMany(selected()), {
+      class: 'small',
+      title: 'tags, notes and deletion of all selected runs',
+    });
     const fold = element(
       'details',
       { open: true },
@@ -39,7 +44,7 @@ export class RunList {
         button('none', () => board.choose([])),
       ),
       this.list,
-      element('div', { class: 'controls ends' }, this.told, this.trash),
+      element('div', { class: 'controls ends' }, this.told, element('span', {}, this.many, ' ', this.trash)),
     );
     if (window.matchMedia('(max-width: 60rem)').matches) fold.open = false;
     place.append(fold);
@@ -144,6 +149,9 @@ export class RunList {
     const running = [...this.board.runs.values()].filter(({ state }) => state === 'running').length;
     const { size } = this.board.runs;
     const fit = shown.length < size ? `, ${shown.length} match the filter` : '';
+    this.many.textContent = `edit ${chosen.size}`;
+    this.many.setAttribute('aria-label', `edit ${chosen.size} selected runs`);
+    this.many.hidden = !this.board.changes || chosen.size < 2;
     this.told.textContent = `${size} runs, ${running} running, ${chosen.size} selected${fit}`;
   }
 }

@@ -11,6 +11,7 @@ const results = [
   ['seconds', 'training time, s'],
 ];
 const mostAxes = 9;
+const about = 'One line per run; thicker lines have lower results. Settings that are equal in all runs are omitted.';
 
 export class Sweep {
   constructor(board, place) {
@@ -26,9 +27,7 @@ export class Sweep {
     this.result = select('result', 'result');
     this.result.append(...results.map(([value, words]) => element('option', { value }, words)));
     this.setting = select('setting', 'setting');
-    this.parallel = new Figure('Settings and result', {
-      note: 'One line per run; thicker lines have lower results. Settings that are equal in all runs are omitted.',
-    });
+    this.parallel = new Figure('Settings and result');
     this.scatter = new Figure('Result against one setting');
     this.empty = element('p', { class: 'note', hidden: true });
     place.append(
@@ -55,6 +54,26 @@ export class Sweep {
     const texts = values.map((value) => (value === undefined ? 'not set' : String(value)));
     const categories = [...new Set(texts)].sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
     return { axis: { name, categories }, values: texts.map((text) => categories.indexOf(text)) };
+  }
+
+  // Settings that separate the runs in the same way show the same lines: the first of them stands for the others. The
+  // more values a setting has, the earlier it gets an axis.
+  independent(names, runs) {
+    const groups = new Map();
+    for (const key of names) {
+      const { values } = this.axis(key, runs);
+      const order = [...new Set(values)];
+      const pattern = values.map((value) => order.indexOf(value)).join(' ');
+      groups.set(pattern, [...(groups.get(pattern) ?? []), key]);
+    }
+    const kinds = (keys) => new Set(this.axis(keys[0], runs).values).size;
+    const chosen = new Set([...groups.values()].sort((a, b) => kinds(b) - kinds(a)).slice(0, mostAxes));
+    const lists = [...groups.values()].filter((keys) => chosen.has(keys));
+    const words = (keys) => keys.map((key) => this.board.shortName(key)).join(', ');
+    const together = lists
+      .filter((keys) => keys.length > 1)
+      .map(([first, ...others]) => ` ${this.board.shortName(first)} varies together with ${words(others)}.`);
+    return { shown: lists.map(([first]) => first), together: together.join('') };
   }
 
   show() {
@@ -86,7 +105,9 @@ export class Sweep {
     this.scatter.node.hidden = few || !this.setting.value;
     this.empty.textContent = 'Select at least two runs that differ in a setting and have this result.';
     if (few) return;
-    const axes = names.slice(0, mostAxes).map((key) => this.axis(key, runs));
+    const { shown, together } = this.independent(names, runs);
+    const axes = shown.map((key) => this.axis(key, runs));
+    this.parallel.note.textContent = `${about}${together}`;
     this.parallel.show({
       kind: 'parallel',
       axes: [...axes.map(({ axis }) => axis), { name: words }],

@@ -1,8 +1,9 @@
 // Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, dash, points: [[x,
 // y], ...], smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the
-// index of a run; `dash` the index of a metric, if there are several; `unit` of x is step, tokens or seconds. With
-// `smooth`, the raw points are drawn pale below it.
-import { duration, short, stretchOf } from '../numbers.js';
+// index of a run; `dash` the index of a metric, if there are several; `unit` of x is step, tokens,
+// seconds, clock (milliseconds since 1970) or metric (points not in the order of x). With `smooth`, the raw points are
+// drawn pale below it.
+import { duration, moment, short, stretchOf } from '../numbers.js';
 import { axis, base, colourOf } from './style.js';
 import { logAxis } from './ticks.js';
 
@@ -21,7 +22,7 @@ export const runColour = (number) => `var(--r${(number % runColours) + 1})`;
 const shown = (spec, points) =>
   points.filter(([x, y]) => x !== null && y !== null && !(spec.x.log && x <= 0) && !(spec.y.log && y <= 0));
 
-const xText = (spec) => (spec.x.unit === 'seconds' ? duration : short);
+const xText = (spec) => ({ seconds: duration, clock: moment })[spec.x.unit] ?? short;
 
 function bandSeries(c, spec, one) {
   const { colour } = runLook(c, one.colour);
@@ -111,12 +112,12 @@ export function curves(c, spec) {
     c,
     spec.x.name,
     scaled(c, spec.x, points, 0, {
-      type: spec.x.log ? 'log' : 'value',
+      type: spec.x.unit === 'clock' ? 'time' : spec.x.log ? 'log' : 'value',
       // From 0, unless the data begin far from it.
-      min: spec.x.from ?? (spec.x.log ? 'dataMin' : ({ min, max }) => (min > 0 && min < 0.5 * max ? 0 : min)),
+      min: spec.x.from ?? (spec.x.log || spec.x.unit === 'clock' ? 'dataMin' : ({ min, max }) => (min > 0 && min < 0.5 * max ? 0 : min)),
       max: spec.x.to ?? 'dataMax',
       splitLine: { show: false },
-      axisLabel: { formatter: text },
+      axisLabel: spec.x.unit === 'clock' ? {} : { formatter: text },
     }),
   );
   option.yAxis = axis(
@@ -150,11 +151,20 @@ function valueAt(points, x) {
   return x1 > x0 ? y0 + ((y1 - y0) * (x - x0)) / (x1 - x0) : y0;
 }
 
+// Returns the value of the point that is nearest in x: points over another metric are not in the order of x.
+function nearestTo(points, x) {
+  if (!points.length) return null;
+  const [low, high] = points.reduce(([a, b], [one]) => [Math.min(a, one), Math.max(b, one)], [Infinity, -Infinity]);
+  if (x < low || x > high) return null;
+  return points.reduce((best, one) => (Math.abs(one[0] - x) < Math.abs(best[0] - x) ? one : best))[1];
+}
+
 // Returns the contents of a crosshair at x: {title, lines: [{colour, name, y, value}]}, highest first.
 curves.crosshair = (c, spec, x) => {
-  const at = spec.x.unit === 'seconds' ? x : Math.round(x);
+  const at = ['seconds', 'metric'].includes(spec.x.unit) ? x : Math.round(x);
+  const read = spec.x.unit === 'metric' ? nearestTo : valueAt;
   const lines = [
-    ...spec.series.map((one) => ({ one, y: valueAt(one.smooth ?? one.points, at) })),
+    ...spec.series.map((one) => ({ one, y: read(one.smooth ?? one.points, at) })),
     ...(spec.bands ?? []).map((one) => ({ one, y: valueAt(one.points, at) })),
   ]
     .filter(({ y }) => y !== null)
@@ -162,7 +172,7 @@ curves.crosshair = (c, spec, x) => {
     .sort((a, b) => b.y - a.y);
   return { x: at, title: `${spec.x.name} ${xText(spec)(at)}`, lines };
 };
-curves.zooms = (spec, ends) => stretchOf(ends, spec.x.unit !== 'seconds');
+curves.zooms = (spec, ends) => stretchOf(ends, !['seconds', 'metric'].includes(spec.x.unit));
 curves.height = () => 280;
 curves.rows = (spec) => [
   [spec.x.name, 'run', spec.y.name],

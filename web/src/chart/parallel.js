@@ -18,7 +18,10 @@ export function parallel(c, spec) {
   option.parallel = { left: 40, right: 60, top: 42, bottom: 18, parallelAxisDefault: { nameLocation: 'start' } };
   option.parallelAxis = spec.axes.map((one, dim) => {
     const values = spec.lines.map((line) => line.values[dim]);
-    const { min, max, ticks } = one.log ? logAxis(values) : {};
+    // A few values are the ticks; otherwise round numbers are.
+    const distinct = [...new Set(values)].sort((a, b) => a - b);
+    const few = !one.categories && dim + 1 < spec.axes.length && distinct.length <= 6 ? distinct : undefined;
+    const { min, max, ticks = few } = one.log ? { ...logAxis(values), ...(few && { ticks: few }) } : {};
     return {
       dim,
       name: one.name,

@@ -16,6 +16,7 @@ import { choice, element } from '../dom.js';
 
 const mostAtFirst = 50; // default number of displayed runs
 const mostSettings = 500; // runs whose settings are being requested
+const grey = 17; // index of the color that a run has only if the others are taken
 
 // Returns a deterministic hash of a text (FNV-1a).
 function hash(text) {
@@ -135,6 +136,18 @@ class Board {
     return named.split(',').filter((id) => this.runs.has(id));
   }
 
+  // Returns the run that a view of one run shows first: one that trains, or the one that trained longest.
+  usual(fits) {
+    const runs = [...this.runs.values()].filter(fits);
+    const rank = ({ state, seconds, step }) => [state === 'running' ? 1 : 0, seconds ?? 0, step];
+    const before = (a, b) => {
+      const [x, y] = [rank(a), rank(b)];
+      const i = x.findIndex((value, j) => value !== y[j]);
+      return i < 0 ? 0 : y[i] - x[i];
+    };
+    return runs.sort(before)[0]?.id;
+  }
+
   choose(ids) {
     const order = [...this.runs.keys()].filter((id) => ids.includes(id));
     const all = order.length === Math.min(this.runs.size, mostAtFirst) && order.length === this.runs.size;
@@ -149,7 +162,8 @@ class Board {
     const run = this.runs.get(id);
     if (!run) return 0;
     const used = new Set([...this.colours.entries()].filter(([one]) => this.runs.has(one)).map(([, number]) => number));
-    const first = hash(run.place) % runColours;
+    const any = hash(run.place) % (runColours - 1);
+    const first = any < grey ? any : any + 1;
     let number = first;
     for (let step = 1; used.has(number); step += 1) number = step < runColours ? (first + step) % runColours : step;
     this.colours.set(id, number);
