@@ -59,6 +59,15 @@ std::string record(const std::string& event) {
   return out;
 }
 
+std::string summary_record(const nlohmann::json& line, const std::string& summary) {
+  std::string event = event_head();
+  put_tag(event, 2, Wire::varint);
+  const auto step = line.find("step");
+  put_varint(event, step != line.end() && step->is_number_integer() && *step >= 0 ? step->get<std::uint64_t>() : 0);
+  put_bytes(event, 5, summary);
+  return record(event);
+}
+
 std::string line_record(const nlohmann::json& line) {
   std::string summary;
   for (const auto& [name, number] : event_scalars(line)) {
@@ -68,12 +77,43 @@ std::string line_record(const nlohmann::json& line) {
     put_fixed(value, static_cast<float>(number));
     put_bytes(summary, 1, value);
   }
-  std::string event = event_head();
-  put_tag(event, 2, Wire::varint);
-  const auto step = line.find("step");
-  put_varint(event, step != line.end() && step->is_number_integer() && *step >= 0 ? step->get<std::uint64_t>() : 0);
-  put_bytes(event, 5, summary);
-  return record(event);
+  return summary_record(line, summary);
+}
+
+// Each text is a tensor of one string, marked as belonging to TensorBoard's plugin "text".
+std::string samples_record(const nlohmann::json& line) {
+  constexpr std::uint64_t dt_string = 7;
+  std::string summary;
+  for (const auto& [name, text] : event_texts(line)) {
+    std::string size, shape, tensor, plugin, metadata, value;
+    put_tag(size, 1, Wire::varint);
+    put_varint(size, 1);
+    put_bytes(shape, 2, size);
+    put_tag(tensor, 1, Wire::varint);
+    put_varint(tensor, dt_string);
+    put_bytes(tensor, 2, shape);
+    put_bytes(tensor, 8, text);
+    put_bytes(plugin, 1, "text");
+    put_bytes(metadata, 1, plugin);
+    put_bytes(value, 1, name);
+    put_bytes(value, 8, tensor);
+    put_bytes(value, 9, metadata);
+    put_bytes(summary, 1, value);
+  }
+  return summary_record(line, summary);
+}
+
+// TensorBoard renders texts as Markdown: generated characters must not become markup, and lines must stay lines.
+std::string as_markdown(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\n')
+      out += "  ";
+    else if (std::string_view("\\`*_{}[]<>()#+-.!|~&").find(c) != std::string_view::npos)
+      out += '\\';
+    out += c;
+  }
+  return out;
 }
 
 void collect(const nlohmann::json& object, const std::string& prefix, const std::string& suffix,
@@ -125,15 +165,35 @@ std::vector<std::pair<std::string, double>> event_scalars(const nlohmann::json& 
   return out;
 }
 
-EventFile::EventFile(std::string path, const std::string& metrics_path) : path_(std::move(path)) {
+std::vector<std::pair<std::string, std::string>> event_texts(const nlohmann::json& line) {
+  std::vector<std::pair<std::string, std::string>> out;
+  const auto samples = line.find("samples");
+  if (samples == line.end() || !samples->is_array()) return out;
+  const auto text_of = [](const nlohmann::json& sample, const char* name) {
+    const auto found = sample.find(name);
+    return found != sample.end() && found->is_string() ? as_markdown(found->get<std::string>()) : std::string();
+  };
+  for (std::size_t i = 0; i < samples->size(); ++i) {
+    const nlohmann::json& sample = (*samples)[i];
+    if (!sample.is_object()) continue;
+    const std::string prompt = text_of(sample, "prompt"), text = text_of(sample, "text");
+    out.emplace_back(fmt::format("samples/{}", i + 1), prompt.empty() ? text : "**" + prompt + "**" + text);
+  }
+  return out;
+}
+
+EventFile::EventFile(std::string path, const std::string& metrics_path, const std::string& samples_path)
+    : path_(std::move(path)) {
   std::string first = event_head();
   put_bytes(first, 3, "brain.Event:2");  // file_version: readers check this
   std::string contents = record(first);
   // A line damaged by hand must not keep a run from continuing.
   for_each_json_line(metrics_path, [&](const JsonObject& line) { contents += line_record(line.json()); });
+  for_each_json_line(samples_path, [&](const JsonObject& line) { contents += samples_record(line.json()); });
   write_file_atomic(path_, contents);
 }
 
 void EventFile::add(const nlohmann::json& line) { append_bytes(path_, line_record(line)); }
+void EventFile::add_samples(const nlohmann::json& line) { append_bytes(path_, samples_record(line)); }
 
 }  // namespace some

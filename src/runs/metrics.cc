@@ -106,7 +106,7 @@ std::int64_t restore(const Log& log, const std::string& path, std::int64_t bytes
 MetricsFile::MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes,
                          const std::optional<std::string>& kept)
     : path_(paths.metrics()), bytes_(restore(log, path_, bytes, kept)) {
-  events_.emplace(paths.events(), path_);
+  events_.emplace(paths.events(), path_, paths.samples());
 }
 
 std::string MetricsFile::flushed() {
@@ -120,6 +120,8 @@ void MetricsFile::write(const TrainLine& line) { write_json(to_json(line)); }
 void MetricsFile::write(const EpochLine& line) { write_json(to_json(line)); }
 void MetricsFile::write(const EvaluationReport& report) { write_json(to_json(report)); }
 void MetricsFile::write(const StageReport& report) { write_json(to_json(report)); }
+
+void MetricsFile::show_samples(const nlohmann::json& line) { events_->add_samples(line); }
 
 void MetricsFile::write_json(const nlohmann::json& line) {
   const std::string text = line.dump();

@@ -70,11 +70,14 @@ class MetricsFile {
  public:
   // Continues after the first `bytes` bytes; later bytes are removed, since they will be written again. `kept`: those
   // first bytes as stored in the checkpoint. A file that is missing, shorter or different is restored from it.
+  // samples.jsonl must have been cut to the checkpoint, because the TensorBoard file shows it as well.
   MetricsFile(const Log& log, const RunPaths& paths, std::int64_t bytes, const std::optional<std::string>& kept);
   void write(const TrainLine& line);
   void write(const EpochLine& line);
   void write(const EvaluationReport& report);
   void write(const StageReport& report);
+  // Adds the texts of a line of samples.jsonl to the TensorBoard file.
+  void show_samples(const nlohmann::json& line);
   std::int64_t bytes() const { return bytes_; }
   // Returns the whole file, after what was appended is safely on disk.
   std::string flushed();

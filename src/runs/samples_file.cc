@@ -39,11 +39,12 @@ SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes) :
   if (error) failed(Code::file_unwritable, "cannot cut {} to {} bytes: {}", path_, bytes_, reason_of(error.value()));
 }
 
-void SamplesFile::write(const SampleReport& report) {
+nlohmann::json SamplesFile::write(const SampleReport& report) {
   // A generated token may contain a part of a character.
   const std::string line = to_json(report).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   append_line(path_, line);
   bytes_ += std::ssize(line) + 1;
+  return nlohmann::json::parse(line);
 }
 
 void SamplesFile::flush() const {

@@ -30,8 +30,8 @@ class SamplesFile {
   // Continues after the first `bytes` bytes, the length at the checkpoint; later lines will be written again. Warns if
   // the file is shorter or gone.
   SamplesFile(const Log& log, std::string path, std::int64_t bytes);
-  void write(const SampleReport& report);
-  void flush() const;  // makes all lines durable
+  nlohmann::json write(const SampleReport& report);  // returns the line
+  void flush() const;                                // makes all lines durable
   std::int64_t bytes() const { return bytes_; }
 
  private:

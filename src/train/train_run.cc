@@ -175,9 +175,9 @@ void Trainer::begin() {
   state_.data_hash = text_hash();
   save_run_data(paths_, use_of_texts(stages_));
   save_key_positions(paths_.folder, 0, *model_);
+  samples_.emplace(ctx_->log, paths_.samples(), 0);
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
-  samples_.emplace(ctx_->log, paths_.samples(), 0);
   if (!recipe().from) return;
   write_checkpoint();  // the other run may be deleted later
   saved_at_ = state_.step;
@@ -304,9 +304,9 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
   remove_surplus();
   saved_at_ = state_.step;
+  samples_.emplace(ctx_->log, paths_.samples(), state_.samples_bytes);
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
   load_.emplace(paths_.load(), state_.step);
-  samples_.emplace(ctx_->log, paths_.samples(), state_.samples_bytes);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {
     if (positions.step > state_.step) fs::remove(positions.folder);
   }

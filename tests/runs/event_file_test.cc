@@ -16,6 +16,7 @@ struct Event {
   std::int64_t step = 0;
   std::string version;
   std::map<std::string, float> scalars;
+  std::map<std::string, std::string> texts;
 };
 
 template <class Number>
@@ -41,6 +42,14 @@ std::string piece(const std::string& bytes, std::size_t& at) {
   return bytes.substr(at - size, size);
 }
 
+// A TensorProto of one string: dtype DT_STRING, a shape of one dimension of size 1, and the string.
+std::string read_text(const std::string& tensor) {
+  const std::string head("\x08\x07\x12\x04\x12\x02\x08\x01\x42", 9);
+  EXPECT_EQ(tensor.substr(0, head.size()), head);
+  std::size_t at = head.size();
+  return piece(tensor, at);
+}
+
 Event read_event(const std::string& bytes) {
   Event event;
   for (std::size_t at = 0; at < bytes.size();) {
@@ -59,8 +68,15 @@ Event read_event(const std::string& bytes) {
         std::size_t j = 0;
         EXPECT_EQ(varint(value, j), 1u << 3 | 2);
         const std::string name = piece(value, j);
-        EXPECT_EQ(varint(value, j), 2u << 3 | 5);
-        event.scalars[name] = fixed<float>(value, j);
+        const std::uint64_t field = varint(value, j);
+        if (field == (8u << 3 | 2)) {
+          event.texts[name] = read_text(piece(value, j));
+          EXPECT_EQ(varint(value, j), 9u << 3 | 2);
+          EXPECT_EQ(piece(value, j), "\x0a\x06\x0a\x04text");  // plugin_data { plugin_name: "text" }
+        } else {
+          EXPECT_EQ(field, 2u << 3 | 5);
+          event.scalars[name] = fixed<float>(value, j);
+        }
         EXPECT_EQ(j, value.size());
       }
     } else {
@@ -106,12 +122,13 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
                                {"step", 300},
                                {"loss", 1.5},
                                {"layers", {{{"layer", 0}, {"count", {{"gini", 0.75}}}, {"cliques", {1, 2}}}}}};
-  EventFile(path, metrics).add(train);
+  const std::string samples = (folder / "samples.jsonl").string();
+  EventFile(path, metrics, samples).add(train);
   append_line(metrics, train.dump());
   append_line(metrics, "{\"kind\": \"train\", \"step\"");  // damaged by hand: skipped
   append_line(metrics, eval.dump());
   // A resumed run: the file has the lines that are kept, followed by new ones.
-  EventFile again(path, metrics);
+  EventFile again(path, metrics, samples);
   again.add({{"kind", "train"}, {"step", 350}, {"loss", 1.25}});
   const std::vector<Event> events = read_events(path);
   ASSERT_EQ(events.size(), 4u);
@@ -122,6 +139,25 @@ TEST(EventFile, HoldsEveryNumberOfTheMetricsOnce) {
   EXPECT_EQ(events[2].step, 300);
   EXPECT_EQ(events[2].scalars, (std::map<std::string, float>{{"eval/loss", 1.5f}, {"count gini/eval layer 0", 0.75f}}));
   EXPECT_EQ(events[3].step, 350);
+}
+
+TEST(EventFile, ShowsTheTextsOfEvaluations) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "event-texts";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string samples = (folder / "samples.jsonl").string(), path = (folder / "events.out.tfevents").string();
+  const auto line = [](int step, const std::string& text) {
+    return nlohmann::json{{"step", step}, {"samples", {{{"prompt", "Once"}, {"text", text}}, {{"text", "<b>x</b>"}}}}};
+  };
+  append_line(samples, line(10, " upon\na *time*").dump());
+  EventFile(path, (folder / "metrics.jsonl").string(), samples).add_samples(line(20, " more"));
+  const std::vector<Event> events = read_events(path);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[1].step, 10);
+  EXPECT_EQ(events[1].texts, (std::map<std::string, std::string>{{"samples/1", "**Once** upon  \na \\*time\\*"},
+                                                                 {"samples/2", "\\<b\\>x\\</b\\>"}}));
+  EXPECT_EQ(events[2].step, 20);
+  EXPECT_EQ(events[2].texts.at("samples/1"), "**Once** more");
 }
 
 }  // namespace
