@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "analysis/knock_outs/ablate_rules.h"
 #include "analysis/knock_outs/ablate_slots.h"
 #include "cli/model_flags.h"
 #include "cli/program.h"
@@ -21,6 +22,7 @@ namespace {
 struct AblateFlags {
   ModelFlags model;
   AblateOptions ablate;
+  std::int64_t learn_documents = AblateRulesOptions().learn_documents;
   std::string unit = "expert", memory;
   int draws = 9;
   int top = 10;
@@ -131,14 +133,56 @@ void run_slots(const AblateFlags& flags) {
   exit_code = 128 + received_signal();
 }
 
+void print_rules(const AblateRulesReport& report) {
+  fmt::print(
+      "{}",
+      wrapped(fmt::format("{} at step {}: keys of the beginning of the run learned again from {} training "
+                          "documents ({} updates by {}, which moved them by {:.3f} on average): loss {:.4f} "
+                          "nats/token at {} positions of {} documents ({}); {:.4f} with the run's own keys",
+                          report.run, report.step, report.learn_documents, report.updates, report.rules, report.moved,
+                          report.loss, report.positions, report.documents, report.data, report.loss_trained),
+              table_columns()));
+  if (report.knock_outs.empty()) return;
+  fmt::print("without   moved  change              p (chance for the largest of all, {} random signs)\n",
+             report.shuffles);
+  for (const RuleKnockOut& one : report.knock_outs)
+    fmt::print("{}  {:>5.3f}  {:+.4f} ± {:.4f}  {:.2g}\n", padded(one.without == "all" ? "any rule" : one.without, 8),
+               one.moved, one.change, one.error, one.p);
+}
+
+void run_rules(const AblateFlags& flags) {
+  if (flags.ablate.layer)
+    bad_input(Code::option_conflict, "{} cannot be combined with --unit rule: rules move the keys of all layers",
+              "--layer");
+  OpenedRun run = open_run(flags.model);
+  PreparationProgress progress;
+  AblateRulesOptions options;
+  options.learn_documents = flags.learn_documents;
+  options.data = flags.ablate.data;
+  options.max_documents = flags.ablate.max_documents;
+  options.shuffles = flags.ablate.shuffles;
+  options.seed = flags.ablate.seed;
+  options.progress = [&](int done, int total) { progress.show("knocking out", done, total); };
+  options.stop = [] { return received_signal() != 0; };
+  const AblateRulesReport report = ablate_rules(run, options);
+  if (flags.json)
+    print_json(to_json(report));
+  else
+    print_rules(report);
+  if (!report.stopped) return;
+  print_line("stopped after {} of them", report.knock_outs.size());
+  exit_code = 128 + received_signal();
+}
+
 void run(AblateFlags flags) {
   const std::vector<std::string> units = ablate_units();
   const auto unit = std::find(units.begin(), units.end(), flags.unit);
-  if (unit == units.end())
-    bad_input(Code::option_invalid, "{} {}: must be one of {}", "--unit", flags.unit, fmt::join(units, ", "));
-  flags.ablate.unit = static_cast<AblateUnit>(unit - units.begin());
+  if (unit == units.end() && flags.unit != "rule")
+    bad_input(Code::option_invalid, "{} {}: must be one of {}, rule", "--unit", flags.unit, fmt::join(units, ", "));
   watch_signals();
   if (!flags.memory.empty()) return run_slots(flags);
+  if (flags.unit == "rule") return run_rules(flags);
+  flags.ablate.unit = static_cast<AblateUnit>(unit - units.begin());
   OpenedRun run = open_run(flags.model);
   PreparationProgress progress;
   flags.ablate.progress = [&](int done, int total) { progress.show("knocking out", done, total); };
@@ -159,11 +203,17 @@ void set_up_ablate(Command& command) {
   add_model_flags(command, flags->model);
   command
       .add_option("--unit", flags->unit,
-                  "unit to disable: expert, layer (its feed-forward block) or movement (of its keys)")
+                  "unit to disable: expert, layer (its feed-forward block), movement (of its keys) or rule (keys learn "
+                  "again from the initial ones without it)")
       ->capture_default_str();
   command.add_option("--memory", flags->memory, "memory of this run: knocks out its slots instead, by word class");
   command.add_option("--draws", flags->draws, "with --memory: number of random sets of slots that estimate chance")
       ->range(1, 10000)
+      ->capture_default_str();
+  command
+      .add_option("--learn-documents", flags->learn_documents,
+                  "with --unit rule: training documents from which keys learn again; 0 = all")
+      ->not_negative()
       ->capture_default_str();
   command.add_option("--layer", flags->ablate.layer, "only this layer, counted from 0")->range(0, 4095);
   command.add_option("--data", flags->ablate.data,
@@ -188,10 +238,12 @@ CommandSpec ablate_command() {
   return {
       .name = "ablate",
       .group = CommandGroup::look_inside,
-      .summary = "how the loss changes without an expert, a block, the movement of keys, or memory slots",
+      .summary = "how the loss changes without an expert, a block, the movement of keys, a key rule, or memory slots",
       .examples = {{"ablate runs/tiny --layer 1 --max-documents 5", "each expert of a layer"},
                    {"ablate runs/tiny --unit movement --max-documents 5",
-                    "keys as they were before training, and a random control"}},
+                    "keys as they were before training, and a random control"},
+                   {"ablate runs/tiny --unit rule --learn-documents 100 --max-documents 5",
+                    "keys that learn again without each rule"}},
       .json = "the report",
       .set_up = set_up_ablate,
   };

@@ -11,6 +11,8 @@ const units = [
   ['expert', 'each expert'],
   ['layer', 'each feed-forward block'],
   ['movement', 'the movement of the keys'],
+  ['rule', 'each key rule'],
+  ['memory', 'memory slots by word class'],
 ];
 const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4)}`;
 const wordsOf = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
@@ -127,8 +129,8 @@ export class Causal {
     this.change = new Figure('Change in loss without each expert', {
       note: 'One row per layer, one column per expert. A dot marks changes beyond chance.',
     });
-    this.parts = new Figure('Change in loss by layer', {
-      note: 'Bars are standard errors over documents.',
+    this.parts = new Figure('Change in loss by part', {
+      note: 'Bars are standard errors over documents, or deviations of the random draws.',
     });
     this.classes = new Figure('Change in loss by word class', {
       note: 'The largest changes; the class is that of the predicted token.',
@@ -163,7 +165,9 @@ export class Causal {
         'p',
         {},
         'One part at a time is disabled. Without an expert, tokens take their next best one. Without the movement of the ',
-        'keys, routing uses the initial keys; the control uses keys moved equally far in random directions.',
+        'keys, routing uses the initial keys; the control uses keys moved equally far in random directions. Without a key ',
+        'rule, keys learn again from the initial ones by the other rules. Without the memory slots of a word class, the ',
+        'control is as many random slots.',
       ),
       this.ablate.controls,
       this.ablate.told,
@@ -185,7 +189,9 @@ export class Causal {
       const before = select.value;
       select.replaceChildren(...runs.map(({ id, name }) => element('option', { value: id }, name)));
       select.dataset.entries = same;
-      const wanted = i === 2 ? (chosen[1] ?? runs[1]?.id) : (chosen[0] ?? runs[0]?.id);
+      const first = this.board.usual((run) => runs.includes(run) && (!chosen.length || chosen.includes(run.id)));
+      const second = chosen.find((id) => id !== first) ?? runs.find(({ id }) => id !== first)?.id;
+      const wanted = i === 2 ? second : first;
       select.value = runs.some(({ id }) => id === before) ? before : (wanted ?? '');
     }
     const [first, second] = this.routes.selects;
@@ -201,6 +207,16 @@ export class Causal {
 
   showAblation(report, step) {
     const all = report.knock_outs;
+    const only = { rule: () => this.showRules(report, step), memory: () => this.showSlots(report, step) };
+    if (only[report.unit]) {
+      this.ablate.result.hidden = !all.length;
+      this.change.node.hidden = true;
+      this.classes.node.hidden = true;
+      this.parts.node.hidden = false;
+      only[report.unit]();
+      return;
+    }
+    this.classes.node.hidden = false;
     const experts = all.every(({ expert }) => expert !== undefined);
     this.tellAblation(report, step, experts ? 'experts' : 'changes');
     this.ablate.result.hidden = !all.length;
@@ -233,6 +249,67 @@ export class Causal {
             ['left out', 'change', 'standard error', 'p'],
             largest.map((one) => [nameOf(one), ...measured(one)]),
           ),
+    );
+  }
+
+  // Keys that learned again without each rule.
+  showRules(report, step) {
+    const all = report.knock_outs;
+    const nameOf = ({ without }) => (without === 'all' ? 'without any rule' : `without ${without}`);
+    this.ablate.told.textContent = `Step ${short(step)}: keys of the start learned again from ${short(report.learn_documents)} training documents (${short(report.updates)} updates by ${report.rules}; mean movement ${short(report.moved)}): loss ${report.loss.toFixed(4)} over ${short(report.positions)} positions of ${report.documents} documents, ${report.loss_trained.toFixed(4)} with the keys of the run.${report.stopped ? ' Stopped early.' : ''}`;
+    this.parts.show({
+      kind: 'dots',
+      x: { name: 'change in loss, nats/token' },
+      categories: all.map(nameOf),
+      legend: false,
+      series: [{ name: 'change', points: all.map(({ change, error }, i) => [i, change, change - error, change + error]) }],
+    });
+    this.ablationTable.replaceChildren(
+      table(
+        'key rules',
+        ['left out', 'change', 'standard error', 'p', 'movement of the keys'],
+        all.map((one) => [
+          nameOf(one),
+          signed(one.change),
+          one.error.toFixed(4),
+          Number(one.p.toPrecision(2)),
+          Number(one.moved.toPrecision(3)),
+        ]),
+      ),
+    );
+  }
+
+  // Memory without the slots of each word class, and without as many random ones.
+  showSlots(report, step) {
+    const all = report.knock_outs;
+    this.ablate.told.textContent = `Step ${short(step)}: loss ${report.loss.toFixed(4)} with a memory of ${short(report.slots)} slots that does not learn, ${report.loss_without_slots.toFixed(4)} without its slots, over ${report.documents} documents.${report.stopped ? ' Stopped early.' : ''}`;
+    this.parts.show({
+      kind: 'dots',
+      x: { name: 'change in loss, nats/token' },
+      categories: all.map(({ word_class: words }) => words),
+      legend: true,
+      series: [
+        { name: 'without the slots of a class', points: all.map(({ change }, i) => [i, change]) },
+        {
+          name: 'without as many random slots',
+          role: 'chance',
+          points: all.map(({ control: middle, control_deviation: wide }, i) => [i, middle, middle - wide, middle + wide]),
+        },
+      ],
+    });
+    this.ablationTable.replaceChildren(
+      table(
+        'memory slots',
+        ['word class', 'slots', 'change', 'random slots', 'deviation', 'p'],
+        all.map((one) => [
+          one.word_class,
+          one.slots,
+          signed(one.change),
+          signed(one.control),
+          one.control_deviation.toFixed(4),
+          Number(one.p.toPrecision(2)),
+        ]),
+      ),
     );
   }
 
