@@ -19,6 +19,8 @@ from ._some import Error, InputError, Run, _Lab, _recipe, _Trainer, export_hf, i
 __all__ = ["Error", "InputError", "Lab", "Run", "Trainer", "export_hf", "find_recipe", "import_hf", "open", "recipe", "runs",
            "train", "version"]
 
+__version__ = version.split()[1]
+
 _RECIPES = _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "recipes")
 
 

@@ -8,6 +8,7 @@ Settings = dict[str, Any]
 Told = Callable[[dict[str, Any]], object]
 
 version: str
+__version__: str
 
 class Error(RuntimeError):
     code: str

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -266,6 +267,11 @@ void Program::run(int argc, char** argv) {
       app_->exit(error);
       return;
     }
+    // An unknown option is the more helpful reason if something else is missing as well.
+    const std::vector<std::string> rest = app_->remaining(true);
+    const bool unknown =
+        std::any_of(rest.begin(), rest.end(), [](const std::string& word) { return word.starts_with("-"); });
+    if (error.get_name() == "RequiredError" && unknown) throw UsageError{error.what(), Code::argument_unexpected};
     std::string what = error.what();
     while (!what.empty() && (what.back() == '\n' || what.back() == '.')) what.pop_back();
     if (error.get_name() == "ConversionError") what += ", which is out of range or not of that kind";

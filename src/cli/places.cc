@@ -77,7 +77,15 @@ std::string find_run_folder(const std::string& name) {
   // A file of that name, such as the script quickstart in a checkout, is not a run.
   if (name.empty() || name.find('/') != std::string::npos || folder_exists(name)) return name;
   const std::string folder = "runs/" + name;
-  return exists_path(RunPaths{folder}.config()) ? folder : name;
+  if (exists_path(RunPaths{folder}.config())) return folder;
+  if (exists_path(name) || !folder_exists("runs")) return name;
+  std::vector<std::string> names;
+  for (const std::string& one : list_folder("runs")) {
+    if (exists_path(RunPaths{"runs/" + one}.config())) names.push_back(one);
+  }
+  if (const std::string meant = misspelled_name(name, names); !meant.empty())
+    bad_input(Code::run_not_found, "run {} not found here or in runs; did you mean {}?", name, meant);
+  return name;
 }
 
 }  // namespace some

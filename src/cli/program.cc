@@ -39,14 +39,26 @@ Command* find_command(Command& app, const std::vector<std::string>& words) {
   return at;
 }
 
+// Returns the option that begins with the word, such as --temperature for --temp, if only one does.
+static std::string completed(const std::string& word, const std::vector<std::string>& flags) {
+  std::string found;
+  if (word.size() < 4) return found;
+  for (const std::string& flag : flags) {
+    if (!flag.starts_with(word)) continue;
+    if (!found.empty()) return "";
+    found = flag;
+  }
+  return found;
+}
+
 Error unexpected_words(const Program& program, const std::string& reason) {
   const Command* command = &program;
   while (command->chosen() != nullptr) command = command->chosen();
   const std::vector<std::string> words = program.unexpected_words();
-  const auto unexpected = [](const std::string& message, const std::string& word) {
-    return Error(Fault::input, Code::argument_unexpected, message, {word});
+  const auto unexpected = [](const std::string& message, std::vector<std::string> values) {
+    return Error(Fault::input, Code::argument_unexpected, message, std::move(values));
   };
-  if (words.empty()) return unexpected(reason, "");
+  if (words.empty()) return unexpected(reason, {""});
   const std::string path = command->path();
   const std::string see = fmt::format("see 'some {}{}--help'", path, path.empty() ? "" : " ");
   std::vector<std::string> flags;
@@ -56,15 +68,16 @@ Error unexpected_words(const Program& program, const std::string& reason) {
   for (const std::string& word : words) {
     if (!word.starts_with("--")) continue;
     const std::string flag = word.substr(0, word.find('='));
-    std::string meant = misspelled_name(flag, flags);
+    std::string meant = completed(flag, flags);
+    if (meant.empty()) meant = misspelled_name(flag, flags);
     // Users pass settings as flags, which other programs accept; here they are KEY=VALUE.
     if (const std::string setting = setting_commonly_called(flag); meant.empty() && !setting.empty())
       meant = setting + "=VALUE";
     return unexpected(fmt::format("unknown option {}{}; {}", flag, path.empty() ? "" : " for '" + path + "'",
                                   meant.empty() ? see : "did you mean " + meant + "?"),
-                      flag);
+                      meant.empty() ? std::vector{flag} : std::vector{flag, meant});
   }
-  return unexpected(fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see), words[0]);
+  return unexpected(fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see), {words[0]});
 }
 
 }  // namespace some

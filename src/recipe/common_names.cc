@@ -32,6 +32,8 @@ constexpr std::array names = {
     CommonName{"warmup_iters", "train.warmup_steps"},
     CommonName{"lr_scheduler_type", "train.schedule"},
     CommonName{"lr_schedule", "train.schedule"},
+    CommonName{"scheduler", "train.schedule"},
+    CommonName{"decay_lr", "train.schedule"},
     CommonName{"adam_beta1", "train.betas"},
     CommonName{"adam_beta2", "train.betas"},
     CommonName{"beta1", "train.betas"},
@@ -48,6 +50,8 @@ constexpr std::array names = {
     CommonName{"dtype", "train.precision"},
     CommonName{"torch_dtype", "train.precision"},
     CommonName{"bf16", "train.precision"},
+    CommonName{"fp16", "train.precision"},
+    CommonName{"mixed_precision", "train.precision"},
     CommonName{"num_threads", "train.threads"},
     CommonName{"expert_parallel_size", "train.expert_ranks"},
     CommonName{"random_seed", "seed"},
@@ -79,6 +83,12 @@ constexpr std::array names = {
     CommonName{"embd_pdrop", "model.dropout"},
     CommonName{"hidden_dropout", "model.dropout"},
     CommonName{"router_aux_loss_coef", "some.balance_loss"},
+    CommonName{"aux_loss_coef", "some.balance_loss"},
+    CommonName{"load_balancing", "some.balance_loss"},
+    CommonName{"moe_top_k", "some.top_k"},
+    CommonName{"positional", "model.position"},
+    CommonName{"pos_embedding", "model.position"},
+    CommonName{"lora_r", "some.lora_rank"},
     CommonName{"aux_loss", "some.balance_loss"},
     CommonName{"vocab_size", "data.vocab"},
     CommonName{"dataset", "data.train"},
@@ -98,6 +108,45 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
+// What other programs set and this one does not, with what to use instead.
+struct Advice {
+  std::string_view names, advice;  // names separated by blanks
+};
+
+constexpr std::array advices = {
+    Advice{"attn_dropout attention_dropout attn_pdrop",
+           "dropout of attention weights is not supported; model.dropout drops the embedding and the outputs of the "
+           "blocks"},
+    Advice{"optimizer optim adam muon sgd lion adafactor",
+           "the optimizer is always AdamW; its settings are train.lr, train.betas, train.eps and train.weight_decay"},
+    Advice{
+        "out_dir output_dir run_dir save_dir log_dir logging_dir checkpoint_dir run_name experiment_name",
+        "not a setting of a recipe; pass --out FOLDER to 'some train'. A run keeps checkpoints and logs in its folder"},
+    Advice{"init_from pretrained model_name_or_path load_from load_checkpoint finetune",
+           "not a setting of a recipe; 'some train --from RUN' starts from the weights of a run, 'some import' reads "
+           "models of other programs"},
+    Advice{"resume resume_from resume_from_checkpoint",
+           "not a setting of a recipe; 'some train --resume RUN' resumes a run"},
+    Advice{"moe use_moe mixture_of_experts",
+           "model.ffn = \"some\" is the mixture of experts; 'some settings \"some.*\"' lists its settings. The recipes "
+           "moe-top2 and moe-top8 train standard experts"},
+    Advice{"wandb wandb_log wandb_project report_to tensorboard logger",
+           "nothing to set; every run writes metrics.jsonl and a TensorBoard file, and 'some board' shows runs in a "
+           "browser"},
+    Advice{"compile torch_compile use_flash_attention flash_attention gradient_checkpointing num_workers pin_memory",
+           "nothing to set; training is compiled code"},
+    Advice{"world_size nproc nproc_per_node num_gpus gpus ddp fsdp distributed",
+           "not a setting of a recipe; 'mpirun -n 4 some train RECIPE' trains on four ranks, one GPU each"},
+    Advice{"n_kv_heads num_key_value_heads gqa",
+           "grouped-query attention is not supported; every head has its own keys"},
+    Advice{"capacity_factor expert_capacity drop_tokens",
+           "no token is dropped: experts have no capacity limit; some.balance_loss and some.balance_rate balance the "
+           "load"},
+    Advice{"max_new_tokens top_p repetition_penalty num_return_sequences",
+           "not a setting of a recipe; 'some help generate' lists the options of generation"},
+    Advice{"shuffle", "nothing to set; documents are shuffled in every epoch, by seed"},
+};
+
 }  // namespace
 
 std::string setting_commonly_called(std::string_view name) {
@@ -110,10 +159,13 @@ std::string setting_commonly_called(std::string_view name) {
 
 std::string instead_of_unsupported(std::string_view name) {
   const std::string plain = plain_name(name);
-  for (const std::string_view one : {"attn_dropout", "attention_dropout", "attn_pdrop"}) {
-    if (plain == one)
-      return "dropout of attention weights is not supported; model.dropout drops the embedding and the outputs of the "
-             "blocks";
+  if (plain.empty()) return "";
+  for (const Advice& one : advices) {
+    for (std::size_t begin = 0; begin < one.names.size();) {
+      const std::size_t end = std::min(one.names.find(' ', begin), one.names.size());
+      if (one.names.substr(begin, end - begin) == plain) return std::string(one.advice);
+      begin = end + 1;
+    }
   }
   return "";
 }

@@ -11,8 +11,8 @@ namespace some {
 // none. Ignores case, leading dashes, '-' for '_', and a leading table ("train.batch_size").
 std::string setting_commonly_called(std::string_view name);
 
-// Returns what to use instead of a common setting that does not exist here, such as "attention_dropout"; "" for other
-// names.
+// Returns what to use instead of a common setting that does not exist here, such as "attention_dropout" or "optimizer";
+// "" for other names.
 std::string instead_of_unsupported(std::string_view name);
 
 }  // namespace some

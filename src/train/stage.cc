@@ -20,6 +20,17 @@ void check_enough_text(std::int64_t sequences, const Recipe& recipe) {
             cut ? ", set data.long = \"split\" so that long documents become several" : " or model.seq_len");
 }
 
+// A short text may end a run within its warm-up; the result looks like a failed training.
+void tell_short_run(const Host& host, const std::string& of, const TrainingStage& stage) {
+  const std::int64_t warmup = stage.recipe.train.warmup_steps;
+  if (warmup == 0 || stage.steps > warmup) return;
+  const std::int64_t epochs = (10 * warmup + stage.steps_per_epoch - 1) / stage.steps_per_epoch;
+  host.log.info(
+      "{}the run has {} steps and train.warmup_steps is {}, so the learning rate never reaches train.lr; read the text "
+      "more often (train.epochs={}) or shorten the warm-up (train.warmup_steps={})",
+      of, stage.steps, warmup, epochs, std::max<std::int64_t>(1, stage.steps / 10));
+}
+
 TrainingStage make_course(const Host& host, const Recipe& recipe, const std::string& title, const Corpora& corpora) {
   TrainingStage training_stage{title, recipe, corpora.tokenizer, corpora.train, corpora.valid, {}, {}, {}};
   training_stage.recipe.model.vocab = training_stage.tokenizer.vocab_size();
@@ -40,6 +51,7 @@ TrainingStage make_course(const Host& host, const Recipe& recipe, const std::str
   training_stage.steps_per_epoch = sequences / train.batch / train.accumulate;
   training_stage.spare = sequences / train.batch - training_stage.steps_per_epoch * train.accumulate;
   training_stage.steps = training_stage.steps_for(train);
+  tell_short_run(host, of, training_stage);
   return training_stage;
 }
 

@@ -113,6 +113,26 @@ TEST(Cli, NumbersOutOfRangeAreRefused) {
             run_command(folder.path(), {"data", "stories", "--count", "10"}).out);
 }
 
+TEST(Cli, TypingErrorsLeadToTheRightName) {
+  TemporaryFolder folder;
+  fs::create_directories(folder / "runs/quickstart");
+  folder.write("runs/quickstart/config.toml", "");
+  const auto told = [&](const std::vector<std::string>& words) {
+    const CommandResult result = run_command(folder.path(), words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    return result;
+  };
+  EXPECT_TRUE(says(told({"generate", "quikstart", "--prompt", "x"}), Code::run_not_found, {"quikstart", "quickstart"}));
+  EXPECT_TRUE(says(told({"generate", "other", "--prompt", "x"}), Code::run_not_found, {"other"}));
+  EXPECT_TRUE(says(told({"generate", "quickstart", "--temp", "1"}), Code::argument_unexpected,
+                   {"--temp", "--temperature"}));
+  // --max-tokens and other options begin like this.
+  EXPECT_TRUE(says(told({"generate", "quickstart", "--max", "1"}), Code::argument_unexpected, {"--max"}));
+  EXPECT_TRUE(says(told({"--vresion"}), Code::argument_unexpected, {"--vresion", "--version"}));
+  EXPECT_TRUE(says(told({"train", "--lr", "1"}), Code::argument_unexpected, {"--lr", "train.lr=VALUE"}));
+  EXPECT_TRUE(says(told({"settings", "init_from"}), Code::setting_unknown, {"init_from"}));
+}
+
 TEST(Cli, WhatDoesNotFitInMemoryIsRefusedWithThePrediction) {
   const std::vector<std::string> large = {"model.d_model=16384", "some.experts=65536", "some.d_ffn=16384"};
   std::vector<std::string> train = {"train", tiny}, info = {"info", tiny};

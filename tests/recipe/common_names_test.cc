@@ -31,7 +31,14 @@ TEST(CommonNames, AppearInTheErrorOfAnUnknownSetting) {
 TEST(CommonNames, WhatIsNotSupportedHasAdvice) {
   for (const char* name : {"attention_dropout", "model.attn_dropout", "--attention-dropout"})
     EXPECT_NE(instead_of_unsupported(name).find("model.dropout"), std::string::npos) << name;
-  for (const char* name : {"", "lr", "drop"}) EXPECT_EQ(instead_of_unsupported(name), "") << name;
+  for (const auto& [name, use] : {std::pair{"optimizer", "train.lr"},
+                                  {"train.out_dir", "--out"},
+                                  {"init_from", "--from"},
+                                  {"moe", "some.*"},
+                                  {"--top-p", "some help generate"}})
+    EXPECT_NE(instead_of_unsupported(name).find(use), std::string::npos) << name;
+  for (const char* name : {"", "lr", "drop", "init", "optimizer moe"})
+    EXPECT_EQ(instead_of_unsupported(name), "") << name;
 }
 
 }  // namespace

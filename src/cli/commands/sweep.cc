@@ -24,28 +24,13 @@ struct SweepFlags {
   std::vector<std::string> words;
   std::optional<int> threads;
   int seeds = 1;
-  bool find_lr = false, json = false;
+  bool json = false;
 };
-
-constexpr const char* lr_axis = "train.lr=0.0001,0.0003,0.001,0.003,0.01,0.03,0.1";
-constexpr int lr_steps = 100;
-
-bool sets(const std::vector<std::string>& words, const std::string& setting) {
-  return std::any_of(words.begin(), words.end(),
-                     [&](const std::string& word) { return word.starts_with(setting + "="); });
-}
 
 SweepOptions options_of(const SweepFlags& flags) {
   SweepOptions out;
   out.recipe = find_recipe(flags.recipe);
   out.seeds = flags.seeds;
-  if (flags.find_lr) {
-    if (sets(flags.words, "train.lr"))
-      bad_input(Code::option_conflict, "{} uses its own values of train.lr; omit train.lr", "--find-lr");
-    out.axes.push_back(parse_axis(lr_axis));
-    if (!sets(flags.words, "train.max_steps")) out.overrides.push_back(fmt::format("train.max_steps={}", lr_steps));
-    if (!sets(flags.words, "train.eval_every")) out.overrides.push_back("train.eval_every=0");
-  }
   for (const std::string& word : flags.words) {
     SweepAxis axis = parse_axis(word);
     if (axis.values.size() > 1)
@@ -57,7 +42,7 @@ SweepOptions options_of(const SweepFlags& flags) {
   if (!flags.precision.empty()) out.overrides.push_back("train.precision=" + flags.precision);
   if (flags.threads) out.overrides.push_back(fmt::format("train.threads={}", *flags.threads));
   const std::string name = std::filesystem::path(out.recipe).stem().string();
-  out.folder = !flags.out.empty() ? flags.out : fmt::format("runs/{}-{}", name, flags.find_lr ? "lr" : "sweep");
+  out.folder = !flags.out.empty() ? flags.out : fmt::format("runs/{}-sweep", name);
   while (out.folder.size() > 1 && out.folder.back() == '/') out.folder.pop_back();
   return out;
 }
@@ -139,8 +124,6 @@ void set_up_sweep(Command& command) {
   command.add_option("RECIPE", flags->recipe, "recipe, by name or file")->required();
   command.add_option("SETTINGS", flags->words, "KEY=VALUE,VALUE,... for each setting to vary; KEY=VALUE for all runs");
   command.add_option("--seeds", flags->seeds, "number of seeds per combination")->range(1, 1000)->capture_default_str();
-  command.add_flag("--find-lr", flags->find_lr,
-                   fmt::format("short runs ({} steps) with learning rates from 0.0001 to 0.1", lr_steps));
   command.add_option("-o,--out", flags->out, "folder of the run folders (default: runs/RECIPE-sweep)");
   command.add_option("--device", flags->device, "auto, cpu, cuda or cuda:N");
   command.add_option("--precision", flags->precision, "fp32 or bf16");
@@ -157,8 +140,8 @@ CommandSpec sweep_command() {
       .group = CommandGroup::experiments,
       .summary = "train a recipe with every combination of the given values, and show the best",
       .examples = {{"sweep tiny train.lr=0.003,0.01 --seeds 2", "four runs, a table, and the best"},
-                   {"sweep default train.lr=0.006,0.012 some.top_k=1,2,4 data.train=mine.txt", "six runs on your text"},
-                   {"sweep default --find-lr", "a short run for each of seven learning rates"}},
+                   {"sweep default train.lr=0.006,0.012 some.top_k=1,2,4 data.train=mine.txt",
+                    "six runs on your text"}},
       .json = "the results",
       .set_up = set_up_sweep,
   };
