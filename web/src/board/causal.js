@@ -14,12 +14,14 @@ const units = [
   ['rule', 'each key rule'],
   ['memory', 'memory slots by word class'],
 ];
-const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(4)}`;
+// Four decimals, or two digits of a smaller number.
+const decimals = (value) => (value !== 0 && value < 5e-4 ? Number(value.toPrecision(2)).toString() : value.toFixed(4));
+const signed = (value) => `${value < 0 ? '−' : '+'}${decimals(Math.abs(value))}`;
 const wordsOf = (one) => one.words.map((word) => JSON.stringify(word)).join(' ');
 const share = (value) => `${(100 * value).toFixed(1)} %`;
 
 // Numbers are right-aligned, including texts that are numbers.
-const isNumber = (cell) => typeof cell === 'number' || /^[+−]?[\d.]+( %)?$/.test(cell);
+const isNumber = (cell) => typeof cell === 'number' || /^[+−]?[\d.]+(e-\d+)?( %)?$/.test(cell);
 
 const table = (label, head, rows) =>
   element(
@@ -306,7 +308,7 @@ export class Causal {
           one.slots,
           signed(one.change),
           signed(one.control),
-          one.control_deviation.toFixed(4),
+          decimals(one.control_deviation),
           Number(one.p.toPrecision(2)),
         ]),
       ),

@@ -36,7 +36,10 @@ export function parallel(c, spec) {
       nameTextStyle: { color: c.text, fontSize: 11, fontFamily: c.font },
       axisLine: { lineStyle: { color: c.muted } },
       axisTick: { lineStyle: { color: c.muted }, ...(ticks && { customValues: ticks }) },
+      z: 5, // labels above the lines
       axisLabel: {
+        backgroundColor: c.panel,
+        padding: [1, 2],
         color: c.muted,
         fontSize: 11,
         fontFamily: c.font,
