@@ -10,13 +10,13 @@
 #include <thread>
 
 #include "analysis/read.h"
+#include "board/board_fixture.h"
 #include "core/files/files.h"
 #include "expect_error.h"
 #include "http/client.h"
 #include "memory/memory_file.h"
 #include "recipe/recipe.h"
 #include "runs/load_file.h"
-#include "runs/run_lock.h"
 #include "temporary_folder.h"
 #include "train/trainer.h"
 
@@ -24,90 +24,6 @@ namespace some {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-using std::chrono::milliseconds;
-
-std::string config(const std::vector<std::string>& changes = {}) {
-  return write_recipe(load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml", changes));
-}
-
-std::string train_line(int step, double loss) {
-  return Json{{"kind", "train"},
-              {"step", step},
-              {"epoch", step / 100.0},
-              {"loss", loss},
-              {"lr", 1e-3 * step},
-              {"gradient_norm", 0.5},
-              {"layers", {{{"gini", 0.1}}, {{"gini", 0.2}}}}}
-             .dump() +
-         "\n";
-}
-
-std::string eval_line(int step, double loss) {
-  return Json{{"kind", "eval"},
-              {"step", step},
-              {"epoch", step / 100.0},
-              {"loss", loss},
-              {"bits_per_byte", loss / 2},
-              {"layers", Json::array()}}
-             .dump() +
-         "\n";
-}
-
-class BoardTest : public ::testing::Test {
- protected:
-  // Creates a run in the order of a trainer: config.toml last.
-  std::string make_run(const std::string& name, int lines, const std::vector<std::string>& changes = {}) {
-    std::string metrics;
-    for (int i = 1; i <= lines; ++i) metrics += train_line(10 * i, 5.0 / i);
-    if (lines > 0) metrics += eval_line(10 * lines, 2.5);
-    folder_.write(name + "/metrics.jsonl", metrics);
-    folder_.write(name + "/data.json", R"({"train":{"documents":9,"tokens":2000,"used":1000,"cut":0,"sequences":9},)"
-                                       R"("valid":{"documents":1,"tokens":20,"used":10,"cut":0,"sequences":1}})");
-    folder_.write(name + "/config.toml", config(changes));
-    return folder_ / name;
-  }
-  void open() {
-    BoardSettings settings;
-    settings.watch.folders = {folder_.path()};
-    settings.watch.pause = milliseconds(50);
-    board_.emplace(settings);
-    board_->watch().wait_until_seen();
-  }
-  Json ask(const std::string& target) const {
-    const auto answer = get_once(board_->port(), target);
-    EXPECT_EQ(answer.status, 200) << target << answer.body;
-    return answer.status == 200 ? Json::parse(answer.body) : Json();
-  }
-  Json runs() const { return ask("/api/runs")["runs"]; }
-  std::string id(const std::string& name) const { return id_of(folder_ / name); }
-  void append(const std::string& path, const std::string& text) const { append_bytes(folder_ / path, text); }
-  template <typename Done>
-  bool soon(const Done& done) const {
-    for (int i = 0; i < 1200; ++i) {
-      if (done()) return true;
-      std::this_thread::sleep_for(milliseconds(25));
-    }
-    return false;
-  }
-
-  // Returns the shortest time from writing a line until it is reported. On a busy machine a line may take longer, so up
-  // to eight are tried until one takes less than `enough`.
-  template <typename Tell>
-  static std::chrono::steady_clock::duration quickest(milliseconds enough, const Tell& tell) {
-    std::chrono::steady_clock::duration least = std::chrono::seconds(3600);
-    for (int i = 0; i < 8 && least >= enough; ++i) {
-      const double loss = 0.75 + i / 64.0;
-      const auto begin = std::chrono::steady_clock::now();
-      tell(train_line(31 + i, loss), Json(loss).dump());
-      least = std::min(least, std::chrono::steady_clock::now() - begin);
-    }
-    return least;
-  }
-
-  TemporaryFolder folder_;
-  std::optional<Board> board_;
-};
 
 TEST_F(BoardTest, ShowsEveryRunUnderItsFolders) {
   make_run("one", 3);
@@ -147,52 +63,6 @@ TEST_F(BoardTest, CurvesOverStepsAndTokens) {
   for (const char* wrong : {"x=parsec", "smooth=2", "smooth=x", "buckets=-1", "buckets=1e9", "from=zero"})
     EXPECT_EQ(get_once(board_->port(), "/api/points?metric=train.loss&" + std::string(wrong) + of).status, 400)
         << wrong;
-}
-
-// Steps repeated after a kill count once; time continues from the end of the first session.
-TEST_F(BoardTest, TimeIsThatOfTraining) {
-  make_run("one", 4);
-  const auto rate = [](int step, double seconds) {
-    return Json{{"step", step},
-                {"seconds", seconds},
-                {"tokens_per_second", 100},
-                {"operations_per_second", 2e9},
-                {"matrix_rate", 1e10}}
-               .dump() +
-           "\n";
-  };
-  folder_.write("one/rates.jsonl", rate(10, 1) + rate(20, 2) + rate(30, 3) + rate(30, 1.5) + rate(40, 2.5));
-  open();
-  const std::string of = "&runs=" + id("one");
-  EXPECT_EQ(ask("/api/points?metric=train.loss&x=time" + of)["runs"][0]["points"],
-            (Json{{1, 5}, {2, 2.5}, {3.5, 1.66667}, {4.5, 1.25}}));
-  EXPECT_EQ(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"].size(), 4U);
-  EXPECT_NEAR(ask("/api/points?metric=rates.share_of_peak" + of)["runs"][0]["points"][0][1].get<double>(), 0.2, 1e-6);
-}
-
-TEST_F(BoardTest, AnyNumberIsAnAxis) {
-  make_run("one", 4);
-  const auto rate = [](int step, double seconds, std::int64_t clock) {
-    return Json{{"step", step}, {"seconds", seconds}, {"tokens_per_second", 10 * step}, {"unix_ms", clock}}.dump() +
-           "\n";
-  };
-  // The run stops for an hour between steps 20 and 30.
-  const std::int64_t noon = 1795089600000, hour = 3600000;
-  folder_.write("one/rates.jsonl", rate(10, 1, noon) + rate(20, 2, noon + 1000) + rate(30, 3, noon + hour) +
-                                       rate(40, 4, noon + hour + 1000));
-  open();
-  const auto points = [&](const std::string& metric, const std::string& x) {
-    return ask("/api/points?metric=" + metric + "&x=" + x + "&runs=" + id("one"))["runs"][0]["points"];
-  };
-  EXPECT_EQ(points("train.loss", "elapsed"), (Json{{0, 5}, {1, 2.5}, {3600, 1.66667}, {3601, 1.25}}));
-  EXPECT_EQ(points("train.loss", "clock")[2][0], noon + hour);
-  EXPECT_EQ(points("train.loss", "train.lr"), (Json{{0.01, 5}, {0.02, 2.5}, {0.03, 1.66667}, {0.04, 1.25}}));
-  EXPECT_EQ(points("rates.tokens_per_second", "train.loss")[3], (Json{1.25, 400})) << "in the order of steps";
-  EXPECT_EQ(points("train.loss", "train.nothing"), Json::array());
-  // Lines without an epoch are at the tokens of the training lines.
-  const Json tokens = points("rates.tokens_per_second", "tokens"), of_losses = points("train.loss", "tokens");
-  ASSERT_EQ(tokens.size(), of_losses.size());
-  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i][0], of_losses[i][0]);
 }
 
 TEST_F(BoardTest, SeedsOfOneThingAreABand) {
@@ -635,158 +505,6 @@ TEST_F(BoardTest, OthersNeedTheToken) {
   EXPECT_EQ(get_once(board.port(), "/").status, 403);
   EXPECT_EQ(get_once(board.port(), "/api/runs").status, 403);
   EXPECT_EQ(get_once(board.port(), "/" + address.substr(at)).status, 200);
-}
-
-// Only a page with the key, which is only in the printed address, can change runs.
-class BoardChangesTest : public BoardTest {
- protected:
-  std::string key() const {
-    const std::string address = board_->address();
-    const std::size_t at = address.find("#key=");
-    return at == std::string::npos ? "" : address.substr(at + 5);
-  }
-  // Returns the status, and the body in `answer`.
-  int post(const std::string& path, const Json& body, const std::string& head, Json* answer = nullptr) const {
-    const std::string text = body.dump();
-    Client client(board_->port());
-    client.send(
-        fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                    "{}Content-Length: {}\r\n\r\n{}",
-                    path, head, text.size(), text));
-    client.read_enough([&](const std::string&) { return client.ended(); });
-    const std::size_t end = client.all().find("\r\n\r\n");
-    if (answer != nullptr && end != std::string::npos) *answer = Json::parse(client.all().substr(end + 4));
-    return std::stoi(client.all().substr(9, 3));
-  }
-  int post(const std::string& path, const Json& body, Json* answer = nullptr) const {
-    return post(path, body, "X-Board-Key: " + key() + "\r\n", answer);
-  }
-};
-
-TEST_F(BoardChangesTest, LabelsAreStoredAndShown) {
-  make_run("one", 2);
-  open();
-  const std::string hostile = "<img src=x onerror=alert(1)>";
-  const Json labels{{"run", id("one")}, {"name", hostile}, {"tags", {"b", "<i>"}}, {"note", "see\n</script>"}};
-  ASSERT_EQ(post("/api/labels", labels), 200);
-  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == hostile; }));
-  const Json run = runs()[0];
-  EXPECT_EQ(run["folder"], "one");
-  EXPECT_EQ(run["tags"], (Json{"<i>", "b"}));
-  EXPECT_EQ(run["note"], "see\n</script>");
-  EXPECT_EQ(run["id"], id("one")) << "links to the run stay valid";
-  EXPECT_EQ(get_once(board_->port(), "/").body.find("<img"), std::string::npos);
-  // Written by another program, damaged, or a link: the board shows the folder's name.
-  folder_.write("one/labels.json", R"({"name": "from elsewhere"})");
-  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "from elsewhere"; }));
-  folder_.write("one/labels.json", R"({"name": 3})");
-  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "one"; }));
-  TemporaryFolder outside;
-  outside.write("labels.json", R"({"name": "outside"})");
-  fs::remove(folder_ / "one/labels.json");
-  fs::create_symlink(outside / "labels.json", folder_ / "one/labels.json");
-  EXPECT_EQ(post("/api/labels", labels), 400);
-  EXPECT_EQ(read_file(outside / "labels.json"), R"({"name": "outside"})");
-  EXPECT_EQ(runs()[0]["name"], "one");
-}
-
-TEST_F(BoardChangesTest, ADeletedRunCanBeRestored) {
-  make_run("one", 2);
-  make_run("lab/two", 2);
-  open();
-  Json answer;
-  ASSERT_EQ(post("/api/delete", {{"runs", {id("lab/two")}}}, &answer), 200);
-  const Json entry = answer["entries"][0]["entry"];
-  EXPECT_FALSE(fs::exists(folder_ / "lab/two"));
-  EXPECT_TRUE(soon([&] { return runs().size() == 1; }));
-  const Json trashed = ask("/api/trash")["runs"];
-  ASSERT_EQ(trashed.size(), 1U);
-  EXPECT_EQ(trashed[0]["entry"], entry);
-  EXPECT_EQ(trashed[0]["name"], "two");
-  ASSERT_EQ(post("/api/restore", {{"entries", {entry}}}), 200);
-  EXPECT_TRUE(soon([&] { return runs().size() == 2; }));
-  EXPECT_EQ(ask("/api/points?metric=train.loss&runs=" + id("lab/two"))["runs"][0]["points"].size(), 2U);
-  EXPECT_EQ(post("/api/restore", {{"entries", {entry}}}), 400) << "it is no longer in the trash";
-  EXPECT_EQ(post("/api/delete", {{"runs", {"../../etc"}}}), 400);
-  EXPECT_EQ(post("/api/delete", {{"runs", Json::array()}}), 400);
-  EXPECT_EQ(post("/api/delete", Json::array({1})), 400);
-}
-
-TEST_F(BoardChangesTest, SeveralRunsAreChangedTogether) {
-  for (const char* name : {"one", "two", "three"}) make_run(name, 2);
-  folder_.write("one/labels.json", R"({"name": "first", "tags": ["old", "kept"], "note": "seen"})");
-  open();
-  EXPECT_TRUE(soon([&] { return runs()[0]["name"] == "first"; }));
-  const Json all{id("one"), id("two"), id("three")};
-  Json answer;
-  ASSERT_EQ(post("/api/labels/many", {{"runs", all}, {"add", {"new", "kept"}}, {"remove", {"old"}}, {"note", "again"}},
-                 &answer),
-            200);
-  EXPECT_EQ(answer, (Json{{"changed", 3}, {"failed", Json::array()}}));
-  EXPECT_TRUE(soon([&] { return runs()[0].value("note", "") == "seen\nagain"; }));
-  EXPECT_EQ(runs()[0]["name"], "first");
-  EXPECT_EQ(runs()[0]["tags"], (Json{"kept", "new"}));
-  EXPECT_TRUE(soon([&] { return runs()[2].value("tags", Json()) == Json{"kept", "new"}; }));
-  // Words that are refused change no run.
-  EXPECT_EQ(post("/api/labels/many", {{"runs", all}, {"add", {"a,b"}}, {"remove", {"new"}}}), 400);
-  EXPECT_EQ(runs()[2]["tags"], (Json{"kept", "new"}));
-  // A run that is being trained stays; the others are deleted and come back together.
-  const RunLock training(folder_ / "two");
-  ASSERT_EQ(post("/api/delete", {{"runs", all}}, &answer), 200);
-  ASSERT_EQ(answer["failed"].size(), 1U);
-  EXPECT_EQ(answer["failed"][0]["name"], "two");
-  ASSERT_EQ(answer["entries"].size(), 2U);
-  EXPECT_FALSE(fs::exists(folder_ / "one"));
-  EXPECT_TRUE(fs::exists(folder_ / "two/config.toml"));
-  const Json entries{answer["entries"][0]["entry"], answer["entries"][1]["entry"], "none"};
-  ASSERT_EQ(post("/api/restore", {{"entries", entries}}, &answer), 200);
-  EXPECT_EQ(answer["names"], (Json{"one", "three"}));
-  EXPECT_EQ(answer["failed"].size(), 1U);
-  EXPECT_TRUE(fs::exists(folder_ / "one/labels.json"));
-}
-
-TEST_F(BoardChangesTest, OnlyThePageWithTheKeyChangesRuns) {
-  make_run("one", 2);
-  open();
-  const std::string address = board_->address();
-  ASSERT_EQ(key().size(), 32U) << address;
-  EXPECT_EQ(get_once(board_->port(), "/").body.find(key()), std::string::npos) << "whoever opens the page has no key";
-  const std::string good = "X-Board-Key: " + key() + "\r\n", own = fmt::format("localhost:{}", board_->port());
-  const Json body{{"run", id("one")}};
-  for (const char* path :
-       {"/api/labels", "/api/labels/many", "/api/delete", "/api/restore", "/api/ablate", "/api/routes"}) {
-    EXPECT_EQ(post(path, body, ""), 403) << path;
-    EXPECT_EQ(post(path, body, "X-Board-Key: " + std::string(32, '0') + "\r\n"), 403) << path;
-    // A page of another site that has the key.
-    EXPECT_EQ(post(path, body, good + "Origin: http://elsewhere.example\r\n"), 403) << path;
-    EXPECT_EQ(post(path, body, good + "Sec-Fetch-Site: cross-site\r\n"), 403) << path;
-    EXPECT_EQ(get_once(board_->port(), path, good).status, 404) << path;
-  }
-  EXPECT_EQ(post("/api/nothing", body), 404);
-  EXPECT_TRUE(fs::exists(folder_ / "one/config.toml"));
-  board_.reset();
-  // Neither a read-only board nor one that other machines reach has a key.
-  BoardSettings settings;
-  settings.watch.folders = {folder_.path()};
-  settings.read_only = true;
-  board_.emplace(settings);
-  EXPECT_EQ(key(), "");
-  EXPECT_EQ(post("/api/delete", body, good), 403);
-  board_.reset();
-  settings.read_only = false;
-  settings.server.host = "0.0.0.0";
-  board_.emplace(settings);
-  EXPECT_EQ(key(), "") << board_->address();
-}
-
-TEST_F(BoardChangesTest, ARunThatIsTheWatchedFolderStays) {
-  make_run("one", 2);
-  BoardSettings settings;
-  settings.watch.folders = {folder_ / "one"};
-  board_.emplace(settings);
-  board_->watch().wait_until_seen();
-  EXPECT_EQ(post("/api/delete", {{"runs", {id("one")}}}), 400);
-  EXPECT_TRUE(fs::exists(folder_ / "one/config.toml"));
 }
 
 TEST_F(BoardTest, ShowsTheTextsOfEvaluations) {
