@@ -75,12 +75,12 @@ namespace {
 const char* title_of(CommandGroup group) {
   switch (group) {
     case CommandGroup::train_and_use: return "Train and use";
-    case CommandGroup::other_programs: return "Other programs";
-    case CommandGroup::look_inside: return "Look inside";
-    case CommandGroup::find_things: return "Find things";
+    case CommandGroup::other_programs: return "Exchange";
+    case CommandGroup::look_inside: return "Analyze";
+    case CommandGroup::find_things: return "Runs and settings";
     case CommandGroup::experiments: return "Experiments";
     case CommandGroup::text: return "Text";
-    case CommandGroup::shells: return "Shells and manual";
+    case CommandGroup::shells: return "Shell";
     case CommandGroup::hidden: return "";
   }
   return "";

@@ -35,7 +35,7 @@ CommandSpec help_command() {
   return {
       .name = "help",
       .group = CommandGroup::find_things,
-      .summary = "the help of a command",
+      .summary = "print the help of a command",
       .examples = {{"help train", ""}, {"help lab run", ""}, {"help errors", "the codes of errors"}},
       .set_up = set_up_help,
   };

@@ -238,7 +238,7 @@ CommandSpec ablate_command() {
   return {
       .name = "ablate",
       .group = CommandGroup::look_inside,
-      .summary = "how the loss changes without an expert, a block, the movement of keys, a key rule, or memory slots",
+      .summary = "measure how the loss changes without an expert, a block, a key rule, key movement, or memory slots",
       .examples = {{"ablate runs/tiny --layer 1 --max-documents 5", "each expert of a layer"},
                    {"ablate runs/tiny --unit movement --max-documents 5",
                     "keys as they were before training, and a random control"},

@@ -332,7 +332,7 @@ CommandSpec manual_command() {
   return {
       .name = "manual",
       .group = CommandGroup::shells,
-      .summary = "the manual page, for man",
+      .summary = "print the manual page, for man",
       .examples = {{"manual > some.1", "then: man ./some.1"}},
       .set_up = set_up_manual,
   };

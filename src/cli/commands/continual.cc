@@ -106,12 +106,14 @@ void set_up_continual(Command& command) {
   command.add_option("--batch", settings.batch, "sequences per gradient step")->capture_default_str();
   command.add_option("--rate", settings.rate, "peak learning rate; 0 = 0.3 times that of the run")
       ->capture_default_str();
-  command.add_option("--lora-rate", settings.lora_rate, "of LoRA; 0 = 10 times --rate")->capture_default_str();
-  command.add_option("--dynamic-rate", settings.dynamic_rate, "of dynamic evaluation")->capture_default_str();
+  command.add_option("--lora-rate", settings.lora_rate, "peak learning rate of LoRA; 0 = 10 times --rate")
+      ->capture_default_str();
+  command.add_option("--dynamic-rate", settings.dynamic_rate, "learning rate of dynamic evaluation")
+      ->capture_default_str();
   command
       .add_option("--ewc", settings.ewc, "weight of the EWC penalty; 1 = an earlier text counts as much as the new one")
       ->capture_default_str();
-  command.add_option("--rank", settings.rank, "of LoRA")->capture_default_str();
+  command.add_option("--rank", settings.rank, "rank of LoRA")->capture_default_str();
   command.add_option("--slots", continual.choices.slots, "slots of the memory (default: 4096)");
   command.add_option("--contexts", continual.choices.contexts, "tokens of the longest context (default: 5)");
   command.add_option("--context-entries", continual.choices.context_entries,

@@ -153,7 +153,7 @@ CommandSpec doctor_command() {
   return {
       .name = "doctor",
       .group = CommandGroup::find_things,
-      .summary = "what this program was built with, what is missing, and the command that adds it",
+      .summary = "show what this program was built with, what is missing, and how to add it",
       .examples = {{"doctor", ""}},
       .json = "the parts",
       .set_up = set_up_doctor,

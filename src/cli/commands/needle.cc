@@ -87,7 +87,7 @@ void set_up_needle(Command& command) {
       ->capture_default_str();
   command.add_option("--other-data", needle.other_data, "the other text")->capture_default_str();
   command.add_flag_callback(
-      "--no-others", [&needle] { needle.others.clear(); }, "no other texts");
+      "--no-others", [&needle] { needle.others.clear(); }, "skip the test with other texts");
   command.add_option("--facts", needle.facts, "number of facts")->capture_default_str();
   command.add_option("--repeats", needle.repeats, "repeats with other facts and places; results are means")
       ->capture_default_str();
@@ -95,7 +95,7 @@ void set_up_needle(Command& command) {
   command.add_option("--slots", needle.choices.slots, "slots of the memory (default: 4096)");
   command.add_option("--contexts", needle.choices.contexts, "tokens of the longest context (default: 5)");
   command.add_option("--context-entries", needle.choices.context_entries,
-                     "pairs of a context and a token that followed it, at most (default: 131072)");
+                     "maximum number of (context, following token) pairs (default: 131072)");
   command.add_option("--html", options->html, "also write a page");
   command.add_json(options->json);
   command.callback([options] { run(*options); });

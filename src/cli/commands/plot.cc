@@ -141,7 +141,7 @@ CommandSpec plot_command() {
   return {
       .name = "plot",
       .group = CommandGroup::find_things,
-      .summary = "curves of runs in the terminal",
+      .summary = "draw curves of runs in the terminal",
       .examples = {{"plot runs/tiny", "training and validation loss"}, {"plot runs/tiny --metric lr", ""}},
       .json = "the curves",
       .set_up = set_up_plot,
