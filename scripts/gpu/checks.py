@@ -77,9 +77,9 @@ def verify(session):
 def sanitize(session):
     """Runs compute-sanitizer over the fixtures in bf16, the operations and online learning."""
     if session.rehearse:
-        return session.note("sanitize: makes no sense on a CPU (the build with -DSOME_ASAN=ON is its like there)")
+        return session.note("sanitize: requires a GPU (on a CPU, use a build with -DSOME_ASAN=ON)")
     if not shutil.which("compute-sanitizer"):
-        return session.note("sanitize: there is no compute-sanitizer here")
+        return session.note("sanitize: compute-sanitizer not found")
     filters = session.about["tests"]
     verified = [session.some, "verify", *(folder for _, folder in fixtures(session)), "--device", "cuda", "--precision",
                 "bf16"]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The tests that want a GPU, as filters of GoogleTest: {"test_ops": "A.B:*/C.D/*", ...}, from the sources.
+"""Finds the tests that require a GPU in the sources, as filters of GoogleTest: {"test_ops": "A.B:*/C.D/*", ...}.
 
     scripts/gpu/filters.py SOURCES MODULE...
     scripts/gpu/filters.py --browser SOURCES MODULE...      the tests that open a page in a browser
 
-A test is among them if it, its name, its suite's name or the SetUp of its suite speaks of CUDA or a GPU. That takes in
-a few that also run elsewhere, and leaves out none that is skipped without a GPU, however it is named.
+A test is selected if its code, its name, its suite's name or the SetUp of its suite mentions CUDA or a GPU. This includes a
+few tests that also run elsewhere, but every test that is skipped without a GPU.
 """
 import json
 import re

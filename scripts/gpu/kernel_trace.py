@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The kernels of one training step by time, from a trace of scripts/gpu/kernel_trace.c.
+"""Lists the kernels of one training step by time, from a trace of scripts/gpu/kernel_trace.c.
 
     scripts/gpu/kernel_trace.py FILE.tsv [--order]
 
-A step ends with its adamw_kernel; the last step of the trace that took about the median time is shown. Kernels overlap:
-one that is launched early waits on the multiprocessors for the one before. So each counts from the end of everything
-before it, and the times add up to the step, with the gaps. --order prints the step kernel by kernel.
+A step ends with its adamw_kernel; the last step of the trace with about the median time is shown. Kernels overlap: a kernel
+that is launched early waits on the multiprocessors for the previous one. The time of each kernel is therefore counted from
+the end of all previous ones, so that the times and the gaps add up to the step. --order prints the step kernel by kernel.
 """
 import collections
 import re

@@ -1,12 +1,11 @@
-"""What every stage of scripts/gpu-session needs: the unpacked archive, programs run under a time limit, and what is
-left in the out folder. That is five files however many stages run, each written as it comes, so that a call that is cut
-off leaves all that was known by then:
+"""Shared parts of the stages of scripts/gpu-session: the unpacked archive, programs with a time limit, and the output folder.
+It has five files, each written as results arrive, so that an interrupted call keeps everything measured until then:
 
-    session.log    everything that was printed
+    session.log    all printed lines
     table.txt      the short table
     results.json   the numbers of every stage
-    seeds.json     those of every training run, epoch by epoch
-    details.log    what the programs printed, each line after the program's name
+    seeds.json     the numbers of every training run, epoch by epoch
+    details.log    output of the programs, each line after the program's name
 """
 import hashlib
 import json
@@ -260,7 +259,7 @@ class Session:
         for name in sorted(missing):
             found = next((folder for folder in program_folders() if (folder / name).exists()), None)
             if found is None and not name.startswith("libnccl"):  # a test of NCCL then skips and says so
-                raise SystemExit(f"gpu-session: the programs need {name}, which this machine does not have")
+                raise SystemExit(f"gpu-session: {name} not found on this machine; the programs require it")
             if found:
                 folders.append(str(found))
         if folders:
@@ -299,7 +298,7 @@ def unpack():
         return Path(os.environ["SOME_GPU_PACK"])
     place = Path(os.environ.get("SOME_GPU_FOLDER") or Path(tempfile.gettempdir(), "some-gpu"))
     if not ARCHIVE.exists():
-        raise SystemExit(f"gpu-session: there is no {ARCHIVE}; scripts/gpu-pack makes it, to travel with the sources")
+        raise SystemExit(f"gpu-session: {ARCHIVE} not found; scripts/gpu-pack creates it, and it must be copied with the sources")
     folder = place / hashlib.sha256(ARCHIVE.read_bytes()).hexdigest()[:12]
     if not (folder / "pack").exists():
         half = folder / "half"

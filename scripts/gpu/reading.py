@@ -13,7 +13,7 @@ def trained(session, runs):
     ready = [run for run in runs if (known.get(run.name) or {}).get("finished")]
     for run in runs:
         if run not in ready:
-            session.note(f"{run.name}: not trained to its end, so not looked at")
+            session.note(f"{run.name}: training is not finished, so it is skipped")
     return ready
 
 
@@ -28,7 +28,7 @@ def read(session):
         taken = {}
         for tokens, text in asked:
             if not text.exists():
-                session.note(f"read {text.name}: did not come along")
+                session.note(f"read {text.name}: not in the archive")
                 continue
             taken[tokens, text] = read_pairs(session, run, tokens, text)
         started, whole = taken.get((short, stories)), taken.get((long, stories))
@@ -80,7 +80,7 @@ def compare(session):
     runs = trained(session, [Run(f"mod-shift-{seed}", "mod-shift", seed) for seed in range(3)])
     for label, text in (("shakespeare", session.other_text), ("recipes", "builtin:recipes")):
         if label == "shakespeare" and not session.other_text.exists():
-            session.note("compare shakespeare: did not come along")
+            session.note("compare shakespeare: not in the archive")
             continue
         ways = {}
         for run in runs:

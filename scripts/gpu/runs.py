@@ -1,8 +1,7 @@
-"""Training runs, several side by side, in a queue that can be cut off and goes on in the next call; the stages train
-and seeds.
+"""Stages train and seeds: several concurrent training runs, in a queue that can be interrupted and resumed by the next call.
 
-Each run is a `some lab run` of its own, which skips what is finished, goes on with what was interrupted, and refuses a
-folder that holds a run with other settings. A small model leaves most of a GPU idle, so several share it.
+Each run is a separate `some lab run`, which skips finished runs, resumes interrupted ones, and refuses a folder that contains
+a run with other settings. A small model leaves most of a GPU idle, so several runs share it.
 """
 import json
 import os
@@ -46,7 +45,7 @@ def read_list(path):
         if not words:
             continue
         if len(words) < 3 or not words[2].isdigit() or any("=" not in change for change in words[3:]):
-            raise SystemExit(f"{path}:{number}: wants NAME RECIPE SEED [KEY=VALUE...]")
+            raise SystemExit(f"{path}:{number}: must be NAME RECIPE SEED [KEY=VALUE...]")
         runs.append(Run(words[0], words[1], int(words[2]), words[3:]))
     names = [run.name for run in runs]
     if doubled := {name for name in names if names.count(name) > 1}:
@@ -189,7 +188,7 @@ def tell(session, runs, known):
         session.note(row(one) if one["epochs"] else f"{one['name']:<20} finished without an evaluation")
     started = [known[run.name] for run in runs if run.name in known and not known[run.name]["finished"]]
     for one in started:
-        session.note(f"{one['name']:<20} stopped at step {one['step']}: the next call on this machine goes on")
+        session.note(f"{one['name']:<20} stopped at step {one['step']}: the next call on this machine resumes")
     if others := len(runs) - len(known):
         session.note(f"{others} of {len(runs)} runs not started or failed")
 

@@ -133,7 +133,7 @@ class ModelService::EmbeddingReply {
 
 // A request waiting for the model thread.
 struct ModelService::Job {
-  std::shared_ptr<Reply> reply;  // one of these three
+  std::shared_ptr<Reply> reply;  // set for a generation request; the next two are for embeddings and for sessions
   std::shared_ptr<EmbeddingReply> embedding;
   SessionWork work;
   bool changes = false;  // name of the session

@@ -26,7 +26,7 @@ TextParts parts_of_text(std::string name, const TokenStream& stream, const Conti
   const std::int64_t learn = std::min(options.tokens, std::ssize(stream) - test);
   if (test < 2 || learn < 2)
     bad_input(Code::data_nothing_to_predict,
-              "{} has {} tokens, too few to learn from and to be tested on; use a longer text", name, stream.size());
+              "{} has {} tokens, too few for learning and for the test; use a longer text", name, stream.size());
   return {std::move(name),
           {stream.begin(), stream.begin() + learn},
           {stream.begin() + learn, stream.begin() + learn + test}};
@@ -39,7 +39,7 @@ TextParts own_text(OpenedRun& run, const ContinualOptions& options) {
   };
   TextParts out{"own text", load(run.recipe.data.train, options.tokens), load("", options.test_tokens)};
   if (out.learn.size() < 2 || out.test.size() < 2)
-    bad_input(Code::data_nothing_to_predict, "the texts of this run are too short to be tested on");
+    bad_input(Code::data_nothing_to_predict, "the texts of this run are too short for the test");
   return out;
 }
 

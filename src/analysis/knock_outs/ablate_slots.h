@@ -1,5 +1,5 @@
 // Ablates memory slots: measures the change in loss without the slots whose token is of one word class, compared with
-// as many random slots.
+// the same number of random slots.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct SlotKnockOut {
   WordClass word_class = WordClass::other;  // of the token, at the place of its first insertion
   std::int64_t slots = 0;
   double change = 0;                          // change of the mean loss, in nats/token
-  double control = 0, control_deviation = 0;  // change without as many random slots: mean and deviation over the draws
+  double control = 0, control_deviation = 0;  // change without the same number of random slots: mean and deviation
   double p = 1;                               // p-value of a change at least this far from the mean of the draws
 };
 

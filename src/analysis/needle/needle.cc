@@ -253,8 +253,8 @@ Haystack make_haystack(const std::vector<std::vector<std::int32_t>>& documents, 
     text.insert(text.end(), document.begin(), document.begin() + left);
   }
   if (std::ssize(text) < room)
-    bad_input(Code::data_nothing_to_predict, "the text has {} tokens, {} are needed; use a longer text with --data",
-              text.size(), room);
+    bad_input(Code::data_nothing_to_predict,
+              "the text has {} tokens, but {} are required; use a longer text with --data", text.size(), room);
   // Plants the facts after ends of sentences; in a text without any, anywhere.
   std::vector<std::int64_t> ends;
   for (std::int64_t t = 0; t + 1 < room; ++t) {
@@ -312,8 +312,9 @@ NeedleReport measure_needles(OpenedRun& run, const NeedleOptions& options) {
                                        run.paths.read_only_cache());
     other = documents_of(data, std::numeric_limits<std::int64_t>::max());
     if (std::ssize(other) < others.back())
-      bad_input(Code::data_nothing_to_predict, "{} has {} documents, {} are needed; use fewer --others, or other text",
-                options.other_data, other.size(), others.back());
+      bad_input(Code::data_nothing_to_predict,
+                "{} has {} documents, but {} are required; use fewer --others, or other text", options.other_data,
+                other.size(), others.back());
   }
   const Memory first = new_memory(run, report.settings);
   report.settings = first.settings;

@@ -48,7 +48,7 @@ void print_report(const NeedleReport& report) {
     fmt::print("\nafter other documents ({}; {} tokens of text)\n", report.other_data, report.lengths.front().tokens);
     print_rows(report.retention, true);
   }
-  if (report.stopped) fmt::print("\nstopped: what was not measured is left out\n");
+  if (report.stopped) fmt::print("\nstopped; unfinished measurements are omitted\n");
 }
 
 void run(NeedleFlags options) {

@@ -225,8 +225,8 @@ MappedFile map_file(const std::string& path) {
 void append_bytes(const std::string& path, std::string_view bytes) {
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file.number() < 0) failed(Code::file_unwritable, "cannot write {}: {}", path, last_reason());
-  // Written directly, without a buffer, so that a killed program loses no line. Not flushed to disk for every line,
-  // which would cost more than a lost line.
+  // Writes directly, without a buffer, so that a killed program loses no line. Does not flush every line to disk, which
+  // would take more time than a lost line is worth.
   write_all(file.number(), bytes.data(), bytes.size(), path);
 }
 
