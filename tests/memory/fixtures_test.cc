@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/old_names.h"
 #include "support.h"
 #include "tensor/safetensors.h"
 
@@ -9,8 +10,10 @@ namespace some::test {
 namespace {
 
 void replay(const std::string& path, const char* precision, double tolerance) {
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  const nlohmann::json config = nlohmann::json::parse(file.metadata().at("config"));
+  SafetensorsFile file = SafetensorsFile::open(path);
+  file.rename(current_tensor);
+  const nlohmann::json config =
+      with_current_settings(JsonObject(nlohmann::json::parse(file.metadata().at("config")), path), "memory").json();
   auto ctx = make_context("cpu", precision);
   MemorySettings settings;
   settings.slots = config.at("slots");
