@@ -251,7 +251,7 @@ AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
 
   std::vector<Movement> movements;
   if (options.unit == AblateUnit::movement) {
-    const std::vector<Tensor> begin = load_key_positions(run.paths.folder, 0, *run.model);
+    const std::vector<Tensor> begin = load_key_positions(run.paths.folder, run.recipe.run_id, 0, *run.model);
     if (begin.empty())
       bad_input(Code::start_keys_missing,
                 "{}/keys/step-0.safetensors not found: the initial keys of the run are unknown", run.paths.folder);

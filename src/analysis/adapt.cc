@@ -206,7 +206,7 @@ void save_adapted(AtomicFolder& out, OpenedRun& run, std::int64_t step, const Ad
   run.recipe.run_id = new_run_id("adapt", *run.model, run.tokenizer);
   save_checkpoint(paths.folder, identity_of(run.recipe, run.tokenizer), step, *run.model,
                   {{"finished", true}, {"adapted_from", run.paths.folder}, {"step", step}});
-  save_key_positions(paths.folder, step, *run.model);
+  save_key_positions(paths.folder, run.recipe.run_id, step, *run.model);
   nlohmann::json line{{"kind", "adapt"}, {"step", step}};
   line.update(to_json(report));
   write_file_atomic(paths.folder + "/adapt.html", adapt_page(report, run));
@@ -276,7 +276,8 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
   report.keys_identical = start.bitwise_equal(model);
   if (options.frozen) return report;
 
-  if (out) save_key_positions(out->folder(), run.step, model);
+  // The id of the new run is a hash of the adapted model, which does not exist yet.
+  if (out) save_key_positions(out->folder(), "", run.step, model);
   for (const Layer& layer : model.layers()) {
     AdaptedLayer& one = report.layers.emplace_back();
     one.layer = layer.index;
@@ -291,7 +292,7 @@ AdaptReport adapt_run(OpenedRun& run, const AdaptOptions& options) {
                                // Saves the positions ten times during reading, to plot the movement of the keys.
                                if (!out || done * 10 / total <= positions_saved || done >= total) return;
                                positions_saved = done * 10 / total;
-                               save_key_positions(out->folder(), run.step + learner.updates(), model);
+                               save_key_positions(out->folder(), "", run.step + learner.updates(), model);
                              }).read(text.stream);
     report.updates = learner.updates();
   }

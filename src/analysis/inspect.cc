@@ -29,7 +29,7 @@ Start first_positions(const OpenedRun& run) {
   const auto saved = list_key_positions(run.paths.folder);
   if (saved.empty() || saved.front().step >= run.step) return start;
   start.step = saved.front().step;
-  const SafetensorsFile file = SafetensorsFile::open(saved.front().folder);
+  const SafetensorsFile file = open_key_positions(saved.front(), run.recipe.run_id);
   for (const Layer& layer : run.model->layers()) {
     start.keys.push_back(file.load(fmt::format("layers.{}.keys", layer.index)));
     if (start.keys.back().shape() != layer.keys.keys.shape()) {
@@ -93,8 +93,8 @@ LayerMaps map_layer(const OpenedRun& run, const Layer& layer, const std::vector<
                     const TsneSettings& settings) {
   const std::int64_t experts = run.recipe.model.experts;
   LayerMaps maps;
-  maps.positions =
-      read_key_positions(run.paths.folder, layer.index, positions_per_map(experts, max_map_points) - 1, run.step);
+  maps.positions = read_key_positions(run.paths.folder, run.recipe.run_id, layer.index,
+                                      positions_per_map(experts, max_map_points) - 1, run.step);
   const Points keys{experts, run.recipe.model.query_size(), read_vector(layer.keys.keys)};
   maps.positions.push_back({run.step, keys, usage});
   maps.plane = principal_plane(keys);

@@ -37,7 +37,7 @@ int layer_of(const RunLog& run, const Request& request) {
 std::vector<RunLog::Load> load_of(const RunLog& run, int layer) {
   std::vector<RunLog::Load> moments = run.load(layer);
   if (!moments.empty() || !is_folder_not_link(run.folder() + "/keys")) return moments;
-  for (const KeyPositions& one : read_key_positions(run.folder(), layer, max_moments)) {
+  for (const KeyPositions& one : read_key_positions(run.folder(), run.run_id(), layer, max_moments)) {
     const double sum = std::accumulate(one.usage.begin(), one.usage.end(), 0.0);
     RunLog::Load moment{static_cast<double>(one.step), {}};
     for (const double usage : one.usage)
@@ -131,11 +131,11 @@ std::string map_of_keys(const Watch& watch, const Request& request) {
   const int layer = layer_of(*run, request);
   if (!keys_are_own(*run)) return "{}";
   // The first position determines the size, so that a map has bounded memory.
-  std::vector<KeyPositions> positions = read_key_positions(run->folder(), layer, 1);
+  std::vector<KeyPositions> positions = read_key_positions(run->folder(), run->run_id(), layer, 1);
   if (positions.empty()) return "{}";
   const auto numbers = static_cast<std::size_t>(positions[0].keys.count * positions[0].keys.dimensions);
   const std::size_t most = std::clamp<std::size_t>(100 * max_positions_read / std::max<std::size_t>(1, numbers), 2, 60);
-  positions = read_key_positions(run->folder(), layer, most);
+  positions = read_key_positions(run->folder(), run->run_id(), layer, most);
   if (positions.empty()) return "{}";
   Threads threads(1);  // one thread, so that training on this machine has priority
   std::optional<TsneMap> tsne_map;

@@ -220,6 +220,7 @@ void RunLog::read_settings() {
     const Recipe recipe = read_run_recipe(folder_);
     settings_ = recipe_settings(recipe);
     title_ = recipe.title;
+    run_id_ = recipe.run_id;
     layers_ = recipe.model.ffn == Ffn::some ? recipe.model.layers : 0;
     experts_ = recipe.model.ffn == Ffn::some ? recipe.model.experts : 0;
     total_steps_ = recipe.stages.empty() ? recipe.train.max_steps : 0;
@@ -464,6 +465,11 @@ std::size_t RunLog::rows(const std::string& metric) const {
 std::int64_t RunLog::version() const {
   const std::lock_guard lock(mutex_);
   return version_;
+}
+
+std::string RunLog::run_id() const {
+  const std::lock_guard lock(mutex_);
+  return run_id_;
 }
 
 int RunLog::layers() const {

@@ -42,6 +42,7 @@ class RunLog {
 
   const std::string& id() const { return id_; }
   const std::string& folder() const { return folder_; }
+  std::string run_id() const;  // that of config.toml, which the run's files name
 
   // Reads new data. Returns true if there are changes for `news`.
   bool poll();
@@ -117,7 +118,7 @@ class RunLog {
   std::vector<double> tokens_of_stage_;  // tokens per epoch
   double tokens_ = 0, epoch_ = 0;
   std::map<std::string, std::string> settings_;
-  std::string title_, group_, recipe_, state_, trouble_;
+  std::string title_, group_, recipe_, state_, trouble_, run_id_;
   RunLabels labels_;
   int seed_ = 0, layers_ = 0, experts_ = 0;
   std::int64_t total_steps_ = 0;

@@ -273,7 +273,7 @@ ImportResult import_hf(const ImportOptions& options) {
   recipe.run_id = new_run_id("import", model, tokenizer);
   save_checkpoint(out.folder(), identity_of(recipe, tokenizer), step, model,
                   {{"finished", true}, {"imported_from", options.folder}, {"step", step}});
-  save_key_positions(out.folder(), step, model);
+  save_key_positions(out.folder(), recipe.run_id, step, model);
   mark_latest(out.folder(), step);
   write_file_atomic(paths.config(), write_recipe(recipe));
   out.finish();

@@ -279,15 +279,15 @@ void add_samples(Document& document, const ReportTexts& texts, const RunGroup& g
 // Adds charts of usage and keys. Returns false if no positions were saved.
 bool add_key_charts(Document& document, const RunGroup& group, Threads& threads) {
   const RunHistory& run = group.first();
-  const auto usage = read_last_usage(run.found.folder);
+  const auto usage = read_last_usage(run.found.folder, run.recipe.run_id);
   if (run.middle >= usage.size()) return false;
   const int middle = static_cast<int>(run.middle);
   std::vector<int> layers(usage.size());
   std::iota(layers.begin(), layers.end(), 0);
   document.chart(usage_histogram(group.id() + "-usage", middle, usage[run.middle]));
   document.chart(usage_ranks(group.id() + "-ranks", layers, middle, usage));
-  const auto positions =
-      read_key_positions(run.found.folder, middle, positions_per_map(run.recipe.model.experts, max_key_points));
+  const auto positions = read_key_positions(run.found.folder, run.recipe.run_id, middle,
+                                            positions_per_map(run.recipe.model.experts, max_key_points));
   if (positions.size() < 2 || positions.back().keys.count < 3) return true;
   const LayerPoint& layer = run.last()->layers.at(run.middle);
   document.chart(

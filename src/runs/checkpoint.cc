@@ -85,21 +85,28 @@ NamedTensors on_host(NamedTensors tensors) {
   return tensors;
 }
 
+std::string stored_in(const SafetensorsFile& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  return found == file.metadata().end() ? std::string() : found->second;
+}
+
+void check_step(const SafetensorsFile& file, std::int64_t step) {
+  if (const std::string stored = stored_in(file, "step"); !stored.empty() && stored != std::to_string(step))
+    bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", file.path(),
+              shortened(stored, 40), step, step);
+}
+
+[[noreturn]] void refuse_run(const SafetensorsFile& file, const std::string& stored, const std::string& run) {
+  bad_input(Code::checkpoint_mixed, "{}: belongs to run {}, but config.toml to run {}; restore the file of this run",
+            file.path(), stored.empty() ? "(none)" : shortened(stored, 40), run.empty() ? "(none)" : run);
+}
+
 // Metadata that files of older versions lack is not compared.
 void check_file(const SafetensorsFile& file, const CheckpointName& checkpoint, const RunIdentity& identity) {
-  const auto stored = [&](const char* key) {
-    const auto found = file.metadata().find(key);
-    return found == file.metadata().end() ? std::string() : found->second;
-  };
-  if (const std::string step = stored("step"); !step.empty() && step != std::to_string(checkpoint.step))
-    bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", file.path(),
-              shortened(step, 40), checkpoint.step, checkpoint.step);
+  check_step(file, checkpoint.step);
   // Only runs of earlier versions, whose config.toml has no id either, have files without one.
-  if (const std::string run = stored("run"); run != identity.run && (!run.empty() || !identity.run.empty())) {
-    bad_input(Code::checkpoint_mixed, "{}: belongs to run {}, but config.toml to run {}; restore the file of this run",
-              file.path(), run.empty() ? "(none)" : shortened(run, 40), identity.run.empty() ? "(none)" : identity.run);
-  }
-  if (const std::string tokenizer = stored("tokenizer"); !tokenizer.empty() && tokenizer != identity.tokenizer)
+  if (const std::string run = stored_in(file, "run"); run != identity.run) refuse_run(file, run, identity.run);
+  if (const std::string tokenizer = stored_in(file, "tokenizer"); !tokenizer.empty() && tokenizer != identity.tokenizer)
     bad_input(Code::tokenizer_mismatch,
               "{}: these weights belong to the tokenizer with hash {}, but tokenizer.json of the run has hash {}; "
               "restore tokenizer.json",
@@ -275,11 +282,11 @@ nlohmann::json load_checkpoint(const CheckpointName& checkpoint, const RunIdenti
                                 file.path());
   }
   if (const std::string& stored = file.require_metadata("library_hash"); stored != hex(model.library_hash())) {
-    bad_input(
-        Code::checkpoint_mismatch,
-        "{}: the expert library rebuilt from the recipe has hash {} but the checkpoint was trained with {}; [some] "
-        "init, library_seed or a size was changed",
-        file.path(), hex(model.library_hash()), shortened(stored, 40));
+    bad_input(Code::checkpoint_mismatch,
+              "{}: the expert library rebuilt from the recipe (some.init = \"{}\") has hash {} but the checkpoint was "
+              "trained "
+              "with {}; [some] init, its file, library_seed or a size was changed",
+              file.path(), shortened(model.config().init, 200), hex(model.library_hash()), shortened(stored, 40));
   }
   ParameterStore& store = model.parameters();
   for (auto& [name, tensor] : model_tensors(model)) load_into(file, name, tensor);
@@ -361,7 +368,7 @@ std::optional<std::int64_t> best_step(const std::string& run_folder) {
   return marked_best(run_folder);
 }
 
-void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model) {
+void save_key_positions(const std::string& run_folder, const std::string& run, std::int64_t step, Model& model) {
   if (model.config().ffn != Ffn::some) return;
   const fs::path folder = fs::path(run_folder) / "keys";
   make_folder(folder.string());
@@ -372,18 +379,26 @@ void save_key_positions(const std::string& run_folder, std::int64_t step, Model&
         tensors.emplace_back(fmt::format("layers.{}.{}", layer.index, name), tensor);
     });
   }
-  write_safetensors((folder / fmt::format("step-{}.safetensors", step)).string(), tensors,
-                    {{"step", std::to_string(step)}});
+  std::map<std::string, std::string> metadata{{"step", std::to_string(step)}};
+  if (!run.empty()) metadata["run"] = run;
+  write_safetensors((folder / fmt::format("step-{}.safetensors", step)).string(), tensors, metadata);
 }
 
-std::vector<Tensor> load_key_positions(const std::string& run_folder, std::int64_t step, Model& model) {
+SafetensorsFile open_key_positions(const CheckpointName& positions, const std::string& run) {
+  SafetensorsFile file = SafetensorsFile::open(positions.folder);
+  check_step(file, positions.step);
+  // Those of earlier versions, and of a run whose id was not known yet, name no run.
+  if (const std::string stored = stored_in(file, "run"); !stored.empty() && stored != run)
+    refuse_run(file, stored, run);
+  return file;
+}
+
+std::vector<Tensor> load_key_positions(const std::string& run_folder, const std::string& run, std::int64_t step,
+                                       Model& model) {
   const std::string path = fmt::format("{}/keys/step-{}.safetensors", run_folder, step);
   std::vector<Tensor> out;
   if (model.config().ffn != Ffn::some || !exists_path(path)) return out;
-  const SafetensorsFile file = SafetensorsFile::open(path);
-  if (const std::string& stored = file.require_metadata("step"); stored != std::to_string(step))
-    bad_input(Code::checkpoint_mixed, "{}: was written at step {}, not {}; restore the file of step {}", path,
-              shortened(stored, 40), step, step);
+  const SafetensorsFile file = open_key_positions({step, path}, run);
   for (const Layer& layer : model.layers()) {
     Tensor keys = Tensor::empty(layer.keys.keys.shape(), layer.keys.keys.dtype());
     load_into(file, fmt::format("layers.{}.keys", layer.index), keys);

@@ -63,10 +63,14 @@ std::optional<std::int64_t> marked_latest(const std::string& run_folder);
 // from the marker if the state cannot be read.
 std::optional<std::int64_t> best_step(const std::string& run_folder);
 
-// Saves only the key positions, for plots of their movement: keys/step-N.safetensors.
-void save_key_positions(const std::string& run_folder, std::int64_t step, Model& model);
+// Saves only the key positions, for plots of their movement: keys/step-N.safetensors. run: the run's id; empty if it is
+// not known yet.
+void save_key_positions(const std::string& run_folder, const std::string& run, std::int64_t step, Model& model);
 // Returns the saved key positions of every layer, on the CPU; empty if the file does not exist.
-std::vector<Tensor> load_key_positions(const std::string& run_folder, std::int64_t step, Model& model);
+std::vector<Tensor> load_key_positions(const std::string& run_folder, const std::string& run, std::int64_t step,
+                                       Model& model);
 std::vector<CheckpointName> list_key_positions(const std::string& run_folder);
+// Opens one of them. Throws bad_input if it was written by another run or at another step.
+SafetensorsFile open_key_positions(const CheckpointName& positions, const std::string& run);
 
 }  // namespace some

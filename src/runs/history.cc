@@ -5,12 +5,15 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/files/files.h"
 #include "core/files/folders.h"
 #include "core/files/json_lines.h"
 #include "core/old_names.h"
 #include "evaluation/evaluate.h"
 #include "recipe/schedule.h"
+#include "runs/checkpoint.h"
 #include "runs/run.h"
+#include "runs/train_state.h"
 
 namespace some {
 namespace fs = std::filesystem;
@@ -149,6 +152,28 @@ std::optional<double> RunHistory::measured(const std::string& measure, int epoch
   return std::nullopt;
 }
 
+namespace {
+
+// Lines do not name their run, but a checkpoint has the checksum of those before it.
+void warn_if_replaced(const RunPaths& paths, const Log& log) {
+  try {
+    const std::vector<CheckpointName> saved = list_checkpoints(paths.folder);
+    if (saved.empty()) return;
+    const TrainState state = train_state_from(read_checkpoint_state(saved.back()), saved.back().folder);
+    if (state.metrics_checksum.empty() || state.metrics_bytes == 0) return;
+    const std::string now = exists_path(paths.metrics()) ? read_file(paths.metrics()) : "";
+    const auto size = std::min(now.size(), static_cast<std::size_t>(state.metrics_bytes));
+    if (std::ssize(now) >= state.metrics_bytes && hex(checksum_of(now.data(), size)) == state.metrics_checksum) return;
+    log.warning(Code::metrics_damaged,
+                "{} is different from its state at step {}: it may belong to another run; restore the file of this run",
+                paths.metrics(), saved.back().step);
+  } catch (const Error&) {
+    // Readers of the checkpoint report what is wrong with it.
+  }
+}
+
+}  // namespace
+
 RunHistory read_history(const RunListEntry& run, const Log& log) {
   RunHistory history;
   history.found = run;
@@ -173,6 +198,7 @@ RunHistory read_history(const RunListEntry& run, const Log& log) {
     }
   };
   for_each_json_line(paths.metrics(), read_metrics, damaged);
+  warn_if_replaced(paths, log);
   RunTiming& timing = history.timing;
   const auto read_timing = [&](const JsonObject& line) {
     RunTiming more = timing;  // a line counts completely or is skipped

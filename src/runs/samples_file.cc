@@ -21,7 +21,14 @@ nlohmann::json to_json(const SampleReport& report) {
   return out;
 }
 
-SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes) : path_(std::move(path)), bytes_(bytes) {
+namespace {
+
+std::string checksum_of_text(std::string_view text) { return hex(checksum_of(text.data(), text.size())); }
+
+}  // namespace
+
+SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes, const std::string& checksum)
+    : path_(std::move(path)), bytes_(bytes) {
   const bool there = exists_path(path_);
   if (!there && bytes == 0) return;
   const std::string now = there ? read_file(path_) : "";
@@ -29,6 +36,14 @@ SamplesFile::SamplesFile(const Log& log, std::string path, std::int64_t bytes) :
     bytes_ = static_cast<std::int64_t>(now.rfind('\n') + 1);
     log.warning(Code::metrics_damaged, "{} is {}: {} of its bytes are lost; the run continues with the remaining lines",
                 path_, there ? "shorter than at the checkpoint" : "gone", bytes - bytes_);
+  } else if (!checksum.empty() &&
+             checksum_of_text(std::string_view(now).substr(0, static_cast<std::size_t>(bytes))) != checksum) {
+    log.warning(
+        Code::metrics_damaged,
+        "{} is different from its state at the checkpoint: it may belong to another run; its texts are kept, and "
+        "the run continues after them",
+        path_);
+    bytes_ = static_cast<std::int64_t>(now.substr(0, static_cast<std::size_t>(bytes)).rfind('\n') + 1);
   }
   if (!there || bytes_ == std::ssize(now)) return;
   std::error_code error;
@@ -45,6 +60,10 @@ nlohmann::json SamplesFile::write(const SampleReport& report) {
   append_line(path_, line);
   bytes_ += std::ssize(line) + 1;
   return nlohmann::json::parse(line);
+}
+
+std::string SamplesFile::checksum() const {
+  return exists_path(path_) ? checksum_of_text(read_file(path_)) : checksum_of_text("");
 }
 
 void SamplesFile::flush() const {

@@ -28,11 +28,12 @@ nlohmann::json to_json(const SampleReport& report);
 class SamplesFile {
  public:
   // Continues after the first `bytes` bytes, the length at the checkpoint; later lines will be written again. Warns if
-  // the file is shorter or gone.
-  SamplesFile(const Log& log, std::string path, std::int64_t bytes);
+  // the file is shorter, gone or different: `checksum` is that at the checkpoint, empty if unknown.
+  SamplesFile(const Log& log, std::string path, std::int64_t bytes, const std::string& checksum);
   nlohmann::json write(const SampleReport& report);  // returns the line
   void flush() const;                                // makes all lines durable
   std::int64_t bytes() const { return bytes_; }
+  std::string checksum() const;
 
  private:
   std::string path_;

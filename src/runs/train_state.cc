@@ -36,7 +36,7 @@ nlohmann::json to_json(const TrainState& s) {
                      {"computed_by", s.computed_by},
                      {"finished", s.finished}};
   if (std::isfinite(s.best)) out["best"] = s.best;
-  if (s.samples_bytes > 0) out["samples_bytes"] = s.samples_bytes;
+  if (s.samples_bytes > 0) out.update({{"samples_bytes", s.samples_bytes}, {"samples_checksum", s.samples_checksum}});
   if (s.moments_before > 0) out["moments_before"] = s.moments_before;
   if (s.stages > 0) {
     nlohmann::json ends = nlohmann::json::array();
@@ -83,6 +83,7 @@ TrainState train_state_from(const nlohmann::json& json, const std::string& origi
   }
   s.metrics_checksum = j.get<std::string>("metrics_checksum", "");
   s.samples_bytes = j.get<std::int64_t>("samples_bytes", 0, 0, most);
+  s.samples_checksum = j.get<std::string>("samples_checksum", "");
   s.moments_before = j.get<std::int64_t>("moments_before", 0, 0, most);
   s.computed_by = j.get<std::string>("computed_by", "");
   s.finished = j.need<bool>("finished");

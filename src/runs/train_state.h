@@ -30,6 +30,7 @@ struct TrainState {
   std::int64_t since_best = 0;     // evaluations without improvement
   std::int64_t metrics_bytes = 0;  // length of metrics.jsonl
   std::int64_t samples_bytes = 0;  // length of samples.jsonl
+  std::string samples_checksum;    // of its first samples_bytes bytes; empty in older checkpoints
   std::string metrics_checksum;    // of its first metrics_bytes bytes; empty in older checkpoints
   std::uint64_t data_hash = 0;
   std::map<std::string, std::string> recipe;  // the settings of config.toml (recipe_settings)

@@ -174,8 +174,8 @@ void Trainer::begin() {
   }
   state_.data_hash = text_hash();
   save_run_data(paths_, use_of_texts(stages_));
-  save_key_positions(paths_.folder, 0, *model_);
-  samples_.emplace(ctx_->log, paths_.samples(), 0);
+  save_key_positions(paths_.folder, run_id_, 0, *model_);
+  samples_.emplace(ctx_->log, paths_.samples(), 0, "");
   metrics_.emplace(ctx_->log, paths_, 0, std::nullopt);
   load_.emplace(paths_.load(), 0);
   if (!recipe().from) return;
@@ -287,7 +287,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
     if (state_.stages > 0) state_.ends.pop_back();
   }
   if (recipe().from) {
-    start_keys_ = load_key_positions(paths_.folder, 0, *model_);
+    start_keys_ = load_key_positions(paths_.folder, run_id_, 0, *model_);
     if (start_keys_.empty() && recipe().model.ffn == Ffn::some)
       ctx_->log.warning(Code::start_keys_missing,
                         "{}/keys/step-0.safetensors not found: the movement of the keys is no longer measured",
@@ -304,7 +304,7 @@ void Trainer::load(const CheckpointName& checkpoint, const std::map<std::string,
   if (state_.best_step) mark_best(paths_.folder, *state_.best_step);
   remove_surplus();
   saved_at_ = state_.step;
-  samples_.emplace(ctx_->log, paths_.samples(), state_.samples_bytes);
+  samples_.emplace(ctx_->log, paths_.samples(), state_.samples_bytes, state_.samples_checksum);
   metrics_.emplace(ctx_->log, paths_, state_.metrics_bytes, kept);
   load_.emplace(paths_.load(), state_.step);
   for (const CheckpointName& positions : list_key_positions(paths_.folder)) {

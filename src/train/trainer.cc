@@ -249,7 +249,8 @@ const EvaluationReport& Trainer::evaluate() {
   report.layers = layer_measures(*model_, report.evaluation.layers, start_keys_);
   report.middle_layer = recipe().model.layers / 2;
   if (metrics_) metrics_->write(report);
-  if (recipe().train.save_keys_every == 0 && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
+  if (recipe().train.save_keys_every == 0 && group().root())
+    save_key_positions(paths_.folder, run_id_, state_.step, *model_);
   const double headline = report.evaluation.headline(report.options);
   if (headline < state_.best) {
     state_.best = headline;
@@ -288,6 +289,7 @@ void Trainer::write_checkpoint() {
   load_->flush();
   samples_->flush();
   state_.samples_bytes = samples_->bytes();
+  state_.samples_checksum = samples_->checksum();
   const std::string metrics = metrics_->flushed();
   state_.metrics_bytes = metrics_->bytes();
   state_.metrics_checksum = hex(checksum_of(metrics.data(), metrics.size()));
@@ -412,7 +414,7 @@ void Trainer::run_scheduled() {
                                                          training_stage().steps, train.eval_every);
   bool stop_early = false;
   const auto begin = std::chrono::steady_clock::now();
-  if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, state_.step, *model_);
+  if (every(train.save_keys_every) && group().root()) save_key_positions(paths_.folder, run_id_, state_.step, *model_);
   if (evaluates) {
     evaluate();
     stop_early = train.patience > 0 && state_.since_best >= train.patience;

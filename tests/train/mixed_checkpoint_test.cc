@@ -5,6 +5,7 @@
 
 #include "core/files/files.h"
 #include "expect_error.h"
+#include "runs/history.h"
 #include "runs/run.h"
 #include "temporary_folder.h"
 #include "train/initialize_from.h"
@@ -91,6 +92,43 @@ TEST_F(MixedCheckpoint, FilesOfTheSameRunAndStepThatWereNotWrittenTogether) {
   ASSERT_TRUE(fs::exists(other));
   for (const char* file : {"/model.safetensors", "/optimizer.safetensors"})
     expect_refused(other + file, last_.folder + file, Code::checkpoint_mixed, last_.folder + file);
+}
+
+TEST_F(MixedCheckpoint, KeyPositionsOfAnotherRunOrStep) {
+  const OpenedRun run = open_run(folder_ / "a", {});
+  const auto positions = list_key_positions(folder_ / "a");
+  ASSERT_GE(positions.size(), 2U);
+  const CheckpointName& one = positions[0];
+  const std::string good = read_file(one.folder);
+  const auto load = [&] { return load_key_positions(folder_ / "a", run.recipe.run_id, one.step, *run.model); };
+  EXPECT_FALSE(load().empty());
+  write_file_atomic(one.folder, read_file(folder_ / "b/keys/step-" + std::to_string(one.step) + ".safetensors"));
+  EXPECT_ERROR(load(), Code::checkpoint_mixed, one.folder);
+  EXPECT_ERROR(open_key_positions(one, run.recipe.run_id), Code::checkpoint_mixed, one.folder);
+  write_file_atomic(one.folder, read_file(positions[1].folder));
+  EXPECT_ERROR(load(), Code::checkpoint_mixed, one.folder);
+  write_file_atomic(one.folder, good);
+  EXPECT_FALSE(load().empty());
+}
+
+TEST_F(MixedCheckpoint, MetricsOfAnotherRunAreReported) {
+  const std::string metrics = folder_ / "a/metrics.jsonl";
+  std::vector<std::string> warnings;
+  const Log log([&](const LogMessage& message) {
+    EXPECT_EQ(message.code, Code::metrics_damaged) << message.text;
+    warnings.push_back(message.text);
+  });
+  const auto history = [&] { return read_history(*find_run(folder_ / "a", log), log); };
+  EXPECT_FALSE(history().train.empty());
+  EXPECT_TRUE(warnings.empty());
+  const std::string good = read_file(metrics);
+  write_file_atomic(metrics, good + good.substr(0, good.find('\n') + 1));  // lines after the checkpoint
+  history();
+  EXPECT_TRUE(warnings.empty());
+  write_file_atomic(metrics, read_file(folder_ / "b/metrics.jsonl"));
+  history();
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find(metrics), std::string::npos) << warnings[0];
 }
 
 TEST_F(MixedCheckpoint, AnotherTokenizer) {

@@ -82,6 +82,29 @@ TEST(Samples, ALostFileIsReportedAndTheRunContinues) {
   EXPECT_EQ(lines_of(folder / "run/samples.jsonl").size() + kept, lines_of(folder / "whole/samples.jsonl").size());
 }
 
+TEST(Samples, AFileOfAnotherRunIsReportedAndTheRunContinues) {
+  TemporaryFolder folder;
+  start_run(recipe(), folder / "whole", {});
+  start_run(recipe({"seed=2"}), folder / "other", {});
+  start_run(recipe(), folder / "run", stop_after(6));
+  const std::string own = file_bytes(folder / "run/samples.jsonl"), other = file_bytes(folder / "other/samples.jsonl");
+  ASSERT_GT(other.size(), own.size());
+  ASSERT_NE(other.substr(0, own.size()), own);
+  write_file_atomic(folder / "run/samples.jsonl", other);
+  TrainHooks hooks;
+  std::vector<std::string> warnings;
+  hooks.log = Log([&](const LogMessage& message) {
+    if (message.code == Code::metrics_damaged) warnings.push_back(message.text);
+  });
+  resume_run(folder / "run", {}, hooks);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find(folder / "run/samples.jsonl"), std::string::npos) << warnings[0];
+  // Lines stay whole, and those after the checkpoint are the run's own.
+  EXPECT_EQ(lines_of(folder / "run/samples.jsonl").back(), lines_of(folder / "whole/samples.jsonl").back());
+  resume_run(folder / "run", {.changes = {"train.epochs=3"}, .from_step = {}}, hooks);
+  EXPECT_EQ(warnings.size(), 1U) << "reported once";
+}
+
 TEST(Samples, AModelWithoutACausalMaskIsRefused) {
   EXPECT_TRUE(
       is_error(error_in([] { recipe({"model.causal=false"}); }), Code::setting_conflict, {"train.samples", "2"}));

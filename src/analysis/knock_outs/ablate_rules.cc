@@ -122,7 +122,7 @@ AblateRulesReport ablate_rules(OpenedRun& run, const AblateRulesOptions& options
   if (report.rules == "none")
     bad_input(Code::model_unsuitable, "{}: no rule moved the keys of this run, so none can be left out",
               run.paths.folder);
-  const std::vector<Tensor> begin = load_key_positions(run.paths.folder, 0, model);
+  const std::vector<Tensor> begin = load_key_positions(run.paths.folder, run.recipe.run_id, 0, model);
   if (begin.empty())
     bad_input(Code::start_keys_missing,
               "{}/keys/step-0.safetensors is gone: the keys of the beginning of the run are unknown", run.paths.folder);

@@ -74,8 +74,8 @@ json chart_number(double value) {
 
 json chart_point(double x, double y) { return json::array({chart_number(x), chart_number(y)}); }
 
-std::vector<KeyPositions> read_key_positions(const std::string& folder, int layer, std::size_t most,
-                                             std::int64_t before) {
+std::vector<KeyPositions> read_key_positions(const std::string& folder, const std::string& run, int layer,
+                                             std::size_t most, std::int64_t before) {
   std::vector<CheckpointName> saved;
   for (const CheckpointName& one : list_key_positions(folder)) {
     if (one.step < before) saved.push_back(one);
@@ -84,7 +84,7 @@ std::vector<KeyPositions> read_key_positions(const std::string& folder, int laye
   const std::size_t count = std::min(most, saved.size());
   for (std::size_t i = 0; i < count; ++i) {
     const CheckpointName& one = saved[count == 1 ? saved.size() - 1 : i * (saved.size() - 1) / (count - 1)];
-    const SafetensorsFile file = SafetensorsFile::open(one.folder);
+    const SafetensorsFile file = open_key_positions(one, run);
     const std::string prefix = fmt::format("layers.{}.", layer);
     if (!file.has(prefix + "keys")) continue;
     const Shape shape = file.shape(prefix + "keys");
@@ -98,11 +98,11 @@ std::vector<KeyPositions> read_key_positions(const std::string& folder, int laye
   return out;
 }
 
-std::vector<std::vector<double>> read_last_usage(const std::string& folder) {
+std::vector<std::vector<double>> read_last_usage(const std::string& folder, const std::string& run) {
   std::vector<std::vector<double>> usage;
   const auto saved = list_key_positions(folder);
   if (saved.empty()) return usage;
-  const SafetensorsFile file = SafetensorsFile::open(saved.back().folder);
+  const SafetensorsFile file = open_key_positions(saved.back(), run);
   for (std::size_t layer = 0; file.has(fmt::format("layers.{}.usage", layer)); ++layer)
     usage.push_back(read_vector(file.load(fmt::format("layers.{}.usage", layer))));
   return usage;

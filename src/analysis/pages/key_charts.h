@@ -19,11 +19,12 @@ struct KeyPositions {
   std::vector<double> usage;  // [experts]
 };
 // Reads at most `most` saved positions before step `before`, evenly spaced and including the first and the last, sorted
-// by step.
-std::vector<KeyPositions> read_key_positions(const std::string& folder, int layer, std::size_t most,
+// by step. run: the run's id; files of another run are refused.
+std::vector<KeyPositions> read_key_positions(const std::string& folder, const std::string& run, int layer,
+                                             std::size_t most,
                                              std::int64_t before = std::numeric_limits<std::int64_t>::max());
 // Returns the usage of every layer at the last saved positions; empty if none were saved.
-std::vector<std::vector<double>> read_last_usage(const std::string& folder);
+std::vector<std::vector<double>> read_last_usage(const std::string& folder, const std::string& run);
 
 // Histogram of the usage of a layer's experts, with a logarithmic scale.
 Chart usage_histogram(const std::string& id, int layer, const std::vector<double>& usage);
