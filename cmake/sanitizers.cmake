@@ -41,7 +41,7 @@ target_link_libraries(fuzz_readers PRIVATE some_cli)
 target_compile_options(fuzz_readers PRIVATE -O1 -fsanitize=address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
 target_compile_options(fuzz_readers PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)  # all sources are included
 target_link_options(fuzz_readers PRIVATE -fsanitize=address,undefined)
-target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+target_compile_definitions(fuzz_readers PRIVATE SOME_SOURCE_DIR="${CMAKE_SOURCE_DIR}" SOME_SMALL_TABLES)
 target_precompile_headers(fuzz_readers PRIVATE ${json_headers})
 
 # The threads of the batch loader under ThreadSanitizer.

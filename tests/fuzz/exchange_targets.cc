@@ -98,7 +98,7 @@ class ImportTarget : public Target {
     std::ofstream(folder_ + "/taken/file") << "something";
     std::ofstream(run.tokenizer()) << small_tokenizer().dump();
     const Tokenizer tokenizer = Tokenizer::load(run.tokenizer());
-    Recipe recipe = load_recipe(SOME_SOURCE_DIR "/recipes/tiny.toml",
+    Recipe recipe = load_recipe(source_folder() + "/recipes/tiny.toml",
                                 {"model.d_model=8", "model.heads=2", "model.layers=2", "some.experts=4", "some.d_ffn=6",
                                  "some.top_k=2", "some.query_dim=5", "some.input_proj=true", "train.device=cpu"});
     recipe.model.vocab = static_cast<int>(tokenizer.vocab_size());

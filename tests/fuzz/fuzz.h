@@ -85,6 +85,8 @@ std::string put_together(const FileParts& parts);
 // wrong.
 std::string damage_safetensors(const std::string& file, Dice& dice);
 std::string read_whole(const std::string& path);
+// Folder of the program's sources: as compiled in, or $SOME_SOURCE_DIR, for fuzzing on another machine.
+std::string source_folder();
 // Serializes JSON, even if the damage left invalid strings.
 std::string written(const nlohmann::json& tree);
 // Returns a valid tokenizer of a few dozen tokens.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -76,6 +77,11 @@ std::uint64_t Dice::next() {  // splitmix64
 std::string read_whole(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string source_folder() {
+  const char* const folder = std::getenv("SOME_SOURCE_DIR");
+  return folder != nullptr ? folder : SOME_SOURCE_DIR;
 }
 
 std::string written(const Json& tree) { return tree.dump(-1, ' ', false, Json::error_handler_t::replace); }
