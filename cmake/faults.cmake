@@ -12,7 +12,7 @@ set(fault_tests "")
 set(long_fault_tests "")
 set(often train resume adapt export import lab lab-list lab-report inspect generate eval runs tokenizer stories decompress)
 set(seldom compress read read-more train-memory extend-memory forget merge prune memory-show sweep library trace-csv
-  ablate plot)
+  ablate plot needle continual lr train-forms)
 foreach(scenario ${often} ${seldom})
   set(fault_stride 3)
   if(scenario IN_LIST seldom)
@@ -42,6 +42,13 @@ foreach(scenario train resume adapt export import lab tokenizer compress decompr
     --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim> --scenario ${scenario})
   list(APPEND long_fault_tests long.faults.power-${scenario})
 endforeach()
+# A board that edits runs while its calls fail or another board edits them.
+add_test(NAME faults.board COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/board.py
+  --program $<TARGET_FILE:some> --shim $<TARGET_FILE:fault_shim>)
+list(APPEND fault_tests faults.board)
+add_long_test(long.faults.board sh -c "exec '${Python3_EXECUTABLE}' '${CMAKE_SOURCE_DIR}/tests/faults/board.py' \
+  --program '$<TARGET_FILE:some>' --shim '$<TARGET_FILE:fault_shim>' --rounds 400 --seed $(date +%s)")
+list(APPEND long_fault_tests long.faults.board)
 add_test(NAME faults.signals COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/faults/signals.py
   --program $<TARGET_FILE:some> --count 30)
 list(APPEND fault_tests faults.signals)

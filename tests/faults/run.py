@@ -130,6 +130,12 @@ EXPORT = ["export", "run", "-o", "exported"]
 IMPORT = ["import", "exported", "--out", "back"]
 ADAPT = ["adapt", "run", "--data", "other.txt", "--window", "20", "--out", "adapted"]
 LAB = ["lab", "run", "recipe", "--recipes", "recipes", "--runs", "runs", "--threads", "1"]
+NEEDLE = ["needle", "run", "--data", "other.txt", "--tokens", "160", "--no-others", "--facts", "2", "--slots", "8",
+          "--contexts", "2", "--html", "needle.html", "--threads", "1"]
+CONTINUAL = ["continual", "run", "other.txt", "texts/one.txt", "--tokens", "100", "--test-tokens", "20", "--epochs", "1",
+             "--methods", "finetune,lora,contexts", "--contexts", "2", "--html", "matrix.html", "--threads", "1"]
+RAMP = ["lr", "recipe.toml", "--steps", "20", "-o", "ramp.csv", "--threads", "1"]
+TRAIN_FORMS = [*TRAIN, "some.key_partitions=2", "some.key_probe=1", "model.dropout=0.1", "train.samples=2"]
 TIMES = ("timing.jsonl", "rates.jsonl", "events.out.tfevents")
 SCENARIOS = [
     Scenario("train", TRAIN, train_again, passing=TIMES),
@@ -170,6 +176,12 @@ SCENARIOS = [
     Scenario("trace-csv", ROUTES, prepare=[TRAIN], passing=TIMES),
     Scenario("ablate", ["ablate", "run", "--threads", "1"], prepare=[TRAIN], passing=TIMES, reads=True),
     Scenario("plot", ["plot", "run", "--width", "40"], prepare=[TRAIN], passing=TIMES, reads=True),
+    Scenario("needle", NEEDLE, prepare=[TRAIN], passing=TIMES),
+    Scenario("continual", CONTINUAL, prepare=[TRAIN], passing=(*TIMES, "matrix.html")),  # has times
+    Scenario("lr", RAMP),
+    # Partitions of the keys, dropout and samples: what they draw or write must be the same after a fault.
+    Scenario("train-forms", TRAIN_FORMS,
+             lambda folder: train_again(folder) if exists("run/config.toml")(folder) else TRAIN_FORMS, passing=TIMES),
     Scenario("stories", ["data", "stories", "--count", "3", "-o", "made.txt"]),
 ]
 
