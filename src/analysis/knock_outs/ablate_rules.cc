@@ -120,12 +120,12 @@ AblateRulesReport ablate_rules(OpenedRun& run, const AblateRulesOptions& options
   AblateRulesReport report;
   report.rules = rules_text(own);
   if (report.rules == "none")
-    bad_input(Code::model_unsuitable, "{}: no rule moved the keys of this run, so none can be left out",
+    bad_input(Code::model_unsuitable, "{}: no rule moved the keys of this run, so none can be disabled",
               run.paths.folder);
   const std::vector<Tensor> begin = load_key_positions(run.paths.folder, run.recipe.run_id, 0, model);
   if (begin.empty())
-    bad_input(Code::start_keys_missing,
-              "{}/keys/step-0.safetensors is gone: the keys of the beginning of the run are unknown", run.paths.folder);
+    bad_input(Code::start_keys_missing, "{}/keys/step-0.safetensors not found: the initial keys of the run are unknown",
+              run.paths.folder);
   const TokenData lessons = load_tokens(*run.ctx, run.recipe.data.train, run.recipe.data, run.tokenizer,
                                         options.learn_documents, run.paths.cache());
   Measure measure(run, options);

@@ -136,7 +136,7 @@ void run_slots(const AblateFlags& flags) {
 void print_rules(const AblateRulesReport& report) {
   fmt::print(
       "{}",
-      wrapped(fmt::format("{} at step {}: keys of the beginning of the run learned again from {} training "
+      wrapped(fmt::format("{} at step {}: the initial keys learned again from {} training "
                           "documents ({} updates by {}, which moved them by {:.3f} on average): loss {:.4f} "
                           "nats/token at {} positions of {} documents ({}); {:.4f} with the run's own keys",
                           report.run, report.step, report.learn_documents, report.updates, report.rules, report.moved,

@@ -168,8 +168,8 @@ export class Causal {
         {},
         'One part at a time is disabled. Without an expert, tokens take their next best one. Without the movement of the ',
         'keys, routing uses the initial keys; the control uses keys moved equally far in random directions. Without a key ',
-        'rule, keys learn again from the initial ones by the other rules. Without the memory slots of a word class, the ',
-        'control is as many random slots.',
+        'rule, the initial keys learn again with the other rules. Memory slots of a word class are compared with the ',
+        'same number of random slots.',
       ),
       this.ablate.controls,
       this.ablate.told,
@@ -281,7 +281,7 @@ export class Causal {
     );
   }
 
-  // Memory without the slots of each word class, and without as many random ones.
+  // Memory without the slots of each word class, and without the same number of random ones.
   showSlots(report, step) {
     const all = report.knock_outs;
     this.ablate.told.textContent = `Step ${short(step)}: loss ${report.loss.toFixed(4)} with a memory of ${short(report.slots)} slots that does not learn, ${report.loss_without_slots.toFixed(4)} without its slots, over ${report.documents} documents.${report.stopped ? ' Stopped early.' : ''}`;
@@ -293,7 +293,7 @@ export class Causal {
       series: [
         { name: 'without the slots of a class', points: all.map(({ change }, i) => [i, change]) },
         {
-          name: 'without as many random slots',
+          name: 'without the same number of random slots',
           role: 'chance',
           points: all.map(({ control: middle, control_deviation: wide }, i) => [i, middle, middle - wide, middle + wide]),
         },
