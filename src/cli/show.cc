@@ -87,23 +87,25 @@ void print_sources(const std::vector<SourcedToken>& tokens) {
 }
 
 void add_sampling_flags(Command& command, GenerateOptions& options) {
-  command.add_option("--temperature", options.temperature, "0 = always the most likely token")->capture_default_str();
-  command.add_option("--top-k", options.top_k, "sample from the k most likely tokens; 0 = all")->capture_default_str();
-  command.add_option("--top-p", options.top_p, "sample from the most likely tokens with this total probability")
+  command.add_option("--temperature", options.temperature, "sampling temperature; 0 = always the most likely token")
+      ->capture_default_str();
+  command.add_option("--top-k", options.top_k, "number of most likely tokens to sample from; 0 = all")
+      ->capture_default_str();
+  command.add_option("--top-p", options.top_p, "total probability of the most likely tokens to sample from; 1 = all")
       ->capture_default_str();
   command.add_option("--min-p", options.min_p, "minimum probability of a token, as a fraction of the largest; 0 = off")
       ->capture_default_str();
   command
       .add_option("--repetition-penalty", options.repetition_penalty,
-                  "divides the logits of tokens that occur in the prompt or the new text (1 = off)")
+                  "divisor of the logits of tokens that occur in the prompt or the new text; 1 = off")
       ->capture_default_str();
   command
       .add_option("--presence-penalty", options.presence_penalty,
-                  "subtracted from the logit of every token that occurs in the new text (0 = off)")
+                  "penalty on the logit of every token that occurs in the new text; 0 = off")
       ->capture_default_str();
   command
       .add_option("--frequency-penalty", options.frequency_penalty,
-                  "the same, times the number of occurrences (0 = off)")
+                  "penalty on the logit per occurrence in the new text; 0 = off")
       ->capture_default_str();
   command.add_option("--stop", options.stop_strings, "stop string, at which the text ends; repeatable")
       ->allow_extra_args(false);

@@ -206,10 +206,11 @@ void set_up_bench_generate(Command& command) {
       ->capture_default_str();
   command.add_option("--temperature", options->bench.sampling.temperature, "sampling temperature; 0 = greedy")
       ->capture_default_str();
-  command.add_option("--top-k", options->bench.sampling.top_k, "only the k most likely tokens; 0 = all")
+  command.add_option("--top-k", options->bench.sampling.top_k, "number of most likely tokens to sample from; 0 = all")
       ->capture_default_str();
   command
-      .add_option("--top-p", options->bench.sampling.top_p, "only the most likely tokens with this total probability")
+      .add_option("--top-p", options->bench.sampling.top_p,
+                  "total probability of the most likely tokens to sample from")
       ->capture_default_str();
   command
       .add_option("--memory", options->bench.memory_slots,

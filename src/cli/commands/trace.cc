@@ -158,7 +158,9 @@ void set_up_trace(Command& command) {
   command.add_option("--prompt", options->prompt, "prompt; the prompt and its continuation are traced");
   command.add_option("--max-tokens", options->generate.max_tokens, "with --prompt: maximum number of new tokens")
       ->capture_default_str();
-  command.add_option("--temperature", options->generate.temperature, "with --prompt: sampling temperature; 0 = greedy")
+  command
+      .add_option("--temperature", options->generate.temperature,
+                  "with --prompt: sampling temperature; 0 = always the most likely token")
       ->capture_default_str();
   command.add_option("--seed", options->generate.seed, "with --prompt: seed of the sampling")->capture_default_str();
   command.add_option("--layers,--layer", options->layers,
