@@ -1,4 +1,4 @@
-// storyteller RECIPE FOLDER: trains a run for a few steps (or goes on with it), and lets it write.
+// storyteller RECIPE FOLDER: trains a run for a few steps (or resumes it), and generates text with it.
 #include <some/some.h>
 
 #include <cmath>

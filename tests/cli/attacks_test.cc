@@ -66,8 +66,8 @@ TEST(Pages, ShowAttacksAsText) {
 
   RunningCommand board(folder.path(), {"board", "runs", "--port", "0", "--json", "--threads", "1"});
   RunningCommand server(folder.path(), {"serve", run, "--port", "0", "--json", "--threads", "1"});
-  ASSERT_TRUE(board.wait_for("the board is open"));
-  ASSERT_TRUE(server.wait_for("base URL"));
+  ASSERT_TRUE(board.wait_for_output());
+  ASSERT_TRUE(server.wait_for_output());
   const auto address = [](const RunningCommand& one) {
     return nlohmann::json::parse(one.output()).at("address").get<std::string>();
   };

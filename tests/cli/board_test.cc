@@ -21,7 +21,7 @@ class OpenBoard {
  public:
   explicit OpenBoard(const std::string& folder, std::vector<std::string> more = {})
       : command_(folder, with_board(std::move(more))) {
-    began_ = command_.wait_for("the board is open");
+    began_ = command_.wait_for_output();
   }
   bool began() const { return began_; }
   std::string address() const { return nlohmann::json::parse(command_.output()).at("address"); }

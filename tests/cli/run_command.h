@@ -50,14 +50,11 @@ class RunningCommand {
   void signal(int number) const { kill(pid_, number); }
   // Waits until standard error contains `text`; returns false if the program ended without it.
   bool wait_for(const std::string& text) const {
-    for (int i = 0; i < 3000; ++i) {
-      if (read(err_).find(text) != std::string::npos) return true;
-      siginfo_t info{};
-      waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
-      if (info.si_pid != 0) return read(err_).find(text) != std::string::npos;
-      usleep(10000);
-    }
-    return false;
+    return wait_until([&] { return read(err_).find(text) != std::string::npos; });
+  }
+  // Waits for a line on standard output, such as the JSON object; returns false if the program ended without one.
+  bool wait_for_output() const {
+    return wait_until([&] { return output().find('\n') != std::string::npos; });
   }
   std::string output() const { return read(out_); }  // output so far
   CommandResult finish() const {
@@ -67,6 +64,17 @@ class RunningCommand {
   }
 
  private:
+  template <typename Condition>
+  bool wait_until(const Condition& condition) const {
+    for (int i = 0; i < 3000; ++i) {
+      if (condition()) return true;
+      siginfo_t info{};
+      waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+      if (info.si_pid != 0) return condition();
+      usleep(10000);
+    }
+    return false;
+  }
   static void redirect(const std::string& path, int flags, int descriptor) {
     const int file = open(path.c_str(), flags, 0600);
     dup2(file, descriptor);

@@ -23,7 +23,7 @@ class Served {
  public:
   explicit Served(const TemporaryFolder& folder, std::vector<std::string> more = {})
       : command_(prepared(folder), with_serve(std::move(more))) {
-    began_ = command_.wait_for("base URL");
+    began_ = command_.wait_for_output();
   }
   bool began() const { return began_; }
   std::string address() const { return nlohmann::json::parse(command_.output()).at("address"); }
