@@ -50,6 +50,11 @@ Option* Option::run_folder() {
   return this;
 }
 
+Option* Option::memory_file() {
+  option_->transform([](const std::string& name) { return find_memory_file(name); });
+  return this;
+}
+
 Option* Option::excludes(const Option* other) {
   option_->excludes(other->option_);
   return this;

@@ -62,6 +62,7 @@ class Option {
   Option* allow_extra_args(bool several);  // false: one value per occurrence of the flag
   Option* delimiter(char between);         // separates several values within one argument
   Option* run_folder();                    // names a run: a folder, or its name in runs/ (find_run_folder)
+  Option* memory_file();                   // names a memory: a file, or a run that has one (find_memory_file)
   Option* excludes(const Option* other);   // mutually exclusive: passing both is an error
 
   std::string name() const;  // without dashes: the first long name, or the name of a positional argument

@@ -70,6 +70,8 @@ Error unexpected_words(const Program& program, const std::string& reason) {
     const std::string flag = word.substr(0, word.find('='));
     std::string meant = completed(flag, flags);
     if (meant.empty()) meant = misspelled_name(flag, flags);
+    const auto has = [&](const char* name) { return std::find(flags.begin(), flags.end(), name) != flags.end(); };
+    if ((flag == "--gpu" || flag == "--cuda") && has("--device")) meant = "--device cuda";
     // Users pass settings as flags, which other programs accept; here they are KEY=VALUE.
     if (const std::string setting = setting_commonly_called(flag); meant.empty() && !setting.empty())
       meant = setting + "=VALUE";
@@ -77,7 +79,11 @@ Error unexpected_words(const Program& program, const std::string& reason) {
                                   meant.empty() ? see : "did you mean " + meant + "?"),
                       meant.empty() ? std::vector{flag} : std::vector{flag, meant});
   }
-  return unexpected(fmt::format("'{}' was not expected; {}", fmt::join(words, " "), see), {words[0]});
+  const bool prompts = std::find(flags.begin(), flags.end(), "--prompt") != flags.end();
+  const std::string text = fmt::format("{}", fmt::join(words, " "));
+  return unexpected(
+      fmt::format("'{}' was not expected; {}", text, prompts ? fmt::format("a prompt is --prompt \"{}\"", text) : see),
+      {words[0]});
 }
 
 }  // namespace some

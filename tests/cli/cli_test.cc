@@ -124,13 +124,21 @@ TEST(Cli, TypingErrorsLeadToTheRightName) {
   };
   EXPECT_TRUE(says(told({"generate", "quikstart", "--prompt", "x"}), Code::run_not_found, {"quikstart", "quickstart"}));
   EXPECT_TRUE(says(told({"generate", "other", "--prompt", "x"}), Code::run_not_found, {"other"}));
-  EXPECT_TRUE(says(told({"generate", "quickstart", "--temp", "1"}), Code::argument_unexpected,
-                   {"--temp", "--temperature"}));
+  EXPECT_TRUE(
+      says(told({"generate", "quickstart", "--temp", "1"}), Code::argument_unexpected, {"--temp", "--temperature"}));
   // --max-tokens and other options begin like this.
   EXPECT_TRUE(says(told({"generate", "quickstart", "--max", "1"}), Code::argument_unexpected, {"--max"}));
   EXPECT_TRUE(says(told({"--vresion"}), Code::argument_unexpected, {"--vresion", "--version"}));
   EXPECT_TRUE(says(told({"train", "--lr", "1"}), Code::argument_unexpected, {"--lr", "train.lr=VALUE"}));
   EXPECT_TRUE(says(told({"settings", "init_from"}), Code::setting_unknown, {"init_from"}));
+  EXPECT_TRUE(says(told({"train", tiny, "train.steps=3"}), Code::setting_unknown, {"train.steps", "train.max_steps"}));
+  EXPECT_TRUE(says(told({"train", tiny, "--gpu"}), Code::argument_unexpected, {"--gpu", "--device cuda"}));
+  // A file with the name of a run, such as the script quickstart in a checkout, is not a recipe; nor is a text.
+  folder.write("quickstart", "#!/bin/sh\n");
+  EXPECT_TRUE(says(told({"train", "quickstart"}), Code::recipe_not_found, {"quickstart", "runs/quickstart"}));
+  folder.write("mine.txt", "Once upon a time\n");
+  EXPECT_TRUE(says(told({"train", "mine.txt"}), Code::toml_syntax, {"mine.txt"}));
+  EXPECT_TRUE(says(told({"memory", "show", "quickstart"}), Code::memory_missing, {"runs/quickstart"}));
 }
 
 TEST(Cli, WhatDoesNotFitInMemoryIsRefusedWithThePrediction) {

@@ -34,7 +34,7 @@ void run_train(const BenchFlags& options) {
   if (!options.device.empty()) changes.push_back("train.device=" + options.device);
   if (!options.precision.empty()) changes.push_back("train.precision=" + options.precision);
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
-  const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
+  const Recipe recipe = load_named_recipe(options.recipe, changes);
   BenchOptions bench = options.bench;
   bench.group = join_ranks();
   bench.overlap = !options.no_overlap;
@@ -157,7 +157,7 @@ void run_generate(BenchGenerateFlags options) {
   if (options.threads >= 0) changes.push_back(fmt::format("train.threads={}", options.threads));
   options.bench.sequences = parse_counts(options.sequences);
   check(options.bench.sampling);
-  const Recipe recipe = load_recipe(find_recipe(options.recipe), changes);
+  const Recipe recipe = load_named_recipe(options.recipe, changes);
   const GenerateBenchResult r = bench_generate(recipe, options.bench, [](const std::string& text) {
     if (is_terminal()) redraw(text);
   });

@@ -87,13 +87,13 @@ nlohmann::json stage_json(const StageOutlook& stage, std::size_t number) {
 double bytes_of_store(const Recipe& recipe) { return store_bytes(recipe.memory, recipe.model.d_model, sizeof(float)); }
 
 void run(InfoFlags options) {
-  if (!exists_path(options.recipe) && !names_recipe(options.recipe)) options.recipe = find_run_folder(options.recipe);
+  if (!names_recipe(options.recipe)) options.recipe = find_run_folder(options.recipe);
   const bool is_run = folder_exists(options.recipe);
   if (is_run && !options.overrides.empty())
     bad_input(Code::setting_misplaced, "{}: settings of a run cannot be changed here; use a recipe",
               options.overrides[0]);
   Recipe recipe =
-      is_run ? read_run_recipe(options.recipe) : load_recipe(find_recipe(options.recipe), options.overrides);
+      is_run ? read_run_recipe(options.recipe) : load_named_recipe(options.recipe, options.overrides);
   if (is_run) recipe.model.vocab = static_cast<int>(Tokenizer::load(RunPaths{options.recipe}.tokenizer()).vocab_size());
   // A run folder records the exact counts of its text.
   const auto data = is_run ? read_run_data(RunPaths{options.recipe}) : std::nullopt;

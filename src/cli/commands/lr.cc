@@ -83,7 +83,7 @@ void run(const LrFlags& flags) {
   if (!flags.device.empty()) changes.push_back("train.device=" + flags.device);
   if (!flags.precision.empty()) changes.push_back("train.precision=" + flags.precision);
   if (flags.threads) changes.push_back(fmt::format("train.threads={}", *flags.threads));
-  const Recipe recipe = load_recipe(find_recipe(flags.recipe), changes);
+  const Recipe recipe = load_named_recipe(flags.recipe, changes);
   watch_signals();
   LrRampOptions options = flags.ramp;
   PreparationProgress preparation;

@@ -221,7 +221,7 @@ void prune_file(const PruneOptions& options) {
 
 void set_up_memory_show(Command& command) {
   auto options = std::make_shared<ShowOptions>();
-  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("FILE", options->file, "memory file, or a run that has one")->required()->memory_file();
   command.add_option("--strongest", options->strongest, "number of slots to list")->capture_default_str();
   command.add_option("--run", options->run, "run of the memory (default: as recorded in it)");
   command.add_json(options->json);
@@ -230,7 +230,7 @@ void set_up_memory_show(Command& command) {
 
 void set_up_memory_recall(Command& command) {
   auto options = std::make_shared<RecallOptions>();
-  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("FILE", options->file, "memory file, or a run that has one")->required()->memory_file();
   command.add_option("TEXT", options->text, "text to read (default: the run's validation text)");
   command.add_option("--nprobe", options->searches, "numbers of partitions to search, separated by commas")
       ->delimiter(',')
@@ -246,7 +246,7 @@ void set_up_memory_recall(Command& command) {
 
 void set_up_memory_forget(Command& command) {
   auto options = std::make_shared<ForgetOptions>();
-  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("FILE", options->file, "memory file, or a run that has one")->required()->memory_file();
   command.add_option("TEXT", options->text, "name of the text, or its number in `show`")->required();
   command.add_option("--run", options->run, "run of the memory (default: as recorded in it)");
   command.add_option("-o,--out", options->out, "output file (default: FILE)");
@@ -257,7 +257,7 @@ void set_up_memory_forget(Command& command) {
 
 void set_up_memory_merge(Command& command) {
   auto options = std::make_shared<MergeOptions>();
-  command.add_option("FILE", options->first, "memory file")->required();
+  command.add_option("FILE", options->first, "memory file, or a run that has one")->required()->memory_file();
   command.add_option("OTHER", options->second, "memory of the same model")->required();
   command.add_option("-o,--out", options->out, "output file (default: FILE)");
   command.callback([options] { merge_files(*options); });
@@ -265,7 +265,7 @@ void set_up_memory_merge(Command& command) {
 
 void set_up_memory_prune(Command& command) {
   auto options = std::make_shared<PruneOptions>();
-  command.add_option("FILE", options->file, "memory file")->required();
+  command.add_option("FILE", options->file, "memory file, or a run that has one")->required()->memory_file();
   command.add_option("--least", options->least, "slots with a smaller count are emptied")->capture_default_str();
   command.add_option("-o,--out", options->out, "output file (default: FILE)");
   command.callback([options] { prune_file(*options); });

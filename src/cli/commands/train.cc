@@ -181,7 +181,7 @@ std::optional<FromOptions> source_of(const TrainFlags& options) {
 
 // With only --from, the settings of that run are used.
 Recipe recipe_of(const TrainFlags& options, const std::vector<std::string>& changes) {
-  if (!options.recipe.empty()) return load_recipe(find_recipe(options.recipe), changes);
+  if (!options.recipe.empty()) return load_named_recipe(options.recipe, changes);
   return source_recipe(*source_of(options), changes);
 }
 
