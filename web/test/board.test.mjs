@@ -250,6 +250,27 @@ try {
   });
   assert.ok(yTicks.length >= 3 && yTicks.length <= 8, `ticks ${yTicks}`);
   await page.getByLabel('log y').uncheck();
+  // Without outliers the axis ends below the highest value.
+  await page.getByLabel('ignore outliers').check();
+  const highest = () =>
+    page.evaluate(() => {
+      const { drawing, spec } = window.somePage.views[0].views.compare.curves[3].figure.chart;
+      const values = spec.series.flatMap(({ points: all }) => all.map(([, y]) => y));
+      return [drawing.getOption().yAxis[0].max, Math.max(...values)];
+    });
+  await page.waitForFunction(() => window.somePage.views[0].views.compare.curves[3].figure.chart.spec.y.calm);
+  const [axisEnd, largest] = await highest();
+  assert.ok(axisEnd < largest, `the axis ends at ${axisEnd}, the highest value is ${largest}`);
+  await page.getByLabel('ignore outliers').uncheck();
+  await page.waitForFunction(() => !window.somePage.views[0].views.compare.curves[3].figure.chart.spec.y.calm);
+  // One chart larger.
+  const size = () => figure('Training loss').locator('.sheet').boundingBox();
+  const usual = await size();
+  const larger = figure('Training loss').getByRole('button', { name: 'Training loss larger' });
+  await larger.click();
+  assert.ok((await size()).height > usual.height + 100 && (await size()).width > 1.5 * usual.width);
+  await larger.click();
+  assert.equal((await size()).height, usual.height);
   // Several metrics in one chart.
   await page.getByText('Several metrics in one chart').click();
   for (const title of ['Training loss', 'Validation loss']) await page.getByLabel(title, { exact: true }).last().check();

@@ -96,7 +96,7 @@ class Curve {
     return {
       kind: 'curves',
       x: { name, unit, log: unit !== 'clock' && place.get('logx') === '1', from: number(place.get('from')), to: number(place.get('to')) },
-      y: { name: this.unit, log: place.get('logy') === '1' },
+      y: { name: this.unit, log: place.get('logy') === '1', calm: place.get('calm') === '1' },
       series: ids
         .filter((id) => !inBand(id))
         .map((id) => ({ name: this.board.runs.get(id).name, colour: this.board.colour(id), ...this.data.get(id) })),
@@ -281,7 +281,7 @@ export class Compare {
       });
       return [input, element('label', {}, `${words} `, input)];
     };
-    const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy') };
+    const parts = { logx: box('log x', 'logx'), logy: box('log y', 'logy'), calm: box('ignore outliers', 'calm') };
     this.band = element('select', { 'aria-label': 'group', change: () => change({ band: this.band.value }) });
     const ends = { from: end('from', 'from'), to: end('to', 'to') };
     this.reset = button('reset zoom', () => change({ from: '', to: '' }), {

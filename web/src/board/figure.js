@@ -48,9 +48,15 @@ export class Figure {
       ['PNG', () => pngFile(this.chart)],
       ['CSV', async () => new Blob([csv(await (this.rows?.() ?? this.chart.rows()))], { type: 'text/csv' })],
     ];
+    this.larger = button('⤢', () => this.expand(!this.expanded), {
+      'aria-label': `${title} larger`,
+      'aria-pressed': 'false',
+      title: 'larger or smaller',
+    });
     this.tools = element(
       'span',
       { class: 'tools' },
+      this.larger,
       kinds.map(([name, make]) =>
         button(
           name,
@@ -71,11 +77,21 @@ export class Figure {
     );
   }
 
+  // Expanded, a chart takes the whole width and most of the height of the window.
+  expand(expanded) {
+    this.expanded = expanded;
+    this.node.classList.toggle('expanded', expanded);
+    this.larger.setAttribute('aria-pressed', String(expanded));
+    this.chart?.stretchTo(expanded ? Math.max(320, Math.round(0.72 * window.innerHeight)) : undefined);
+    if (expanded) this.node.scrollIntoView({ block: 'nearest' });
+  }
+
   show(spec, options) {
     if (this.chart?.update(spec)) return;
     const before = this.chart?.spec.kind === spec.kind ? this.chart.state : undefined;
     this.chart?.dispose();
     this.chart = new Chart(this.plot, spec, this.title, { before, ...options });
+    if (this.expanded) this.expand(true);
   }
 
   draw() {

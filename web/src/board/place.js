@@ -6,6 +6,7 @@ const usual = {
   smooth: '0',
   logx: '',
   logy: '',
+  calm: '', // y axes without outliers
   band: '',
   from: '',
   to: '',

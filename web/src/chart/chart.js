@@ -184,6 +184,12 @@ export class Chart {
     this.drawing.resize();
   }
 
+  // Draws with another height; without one, with the usual one.
+  stretchTo(height = this.kind.height?.(this.spec) ?? 320) {
+    this.sheet.style.height = `${height}px`;
+    this.drawing.resize();
+  }
+
   // Replaces the data; returns false if they require another frame.
   update(spec) {
     const same = (part) => this.kind[part]?.(spec) === this.kind[part]?.(this.spec);

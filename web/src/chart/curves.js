@@ -1,4 +1,4 @@
-// Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log}, series: [{name, colour, dash, points: [[x,
+// Curves of several runs: {x: {name, unit, log, from, to}, y: {name, log, calm}, series: [{name, colour, dash, points: [[x,
 // y], ...], smooth: [[x, y], ...]}], bands: [{name, colour, points: [[x, mean, low, high], ...]}]}. `colour` is the
 // index of a run; `dash` the index of a metric, if there are several; `unit` of x is step, tokens,
 // seconds, clock (milliseconds since 1970) or metric (points not in the order of x). With `smooth`, the raw points are
@@ -108,6 +108,7 @@ export function curves(c, spec) {
     ...spec.series.flatMap((one) => shown(spec, one.points)),
     ...(spec.bands ?? []).flatMap((one) => one.points.flatMap(([x, , low, high]) => [[x, low], [x, high]])),
   ];
+  const ends = spec.y.calm ? calmRange(points.map(([, y]) => y), spec.y.log) : {};
   option.xAxis = axis(
     c,
     spec.x.name,
@@ -123,9 +124,11 @@ export function curves(c, spec) {
   option.yAxis = axis(
     c,
     spec.y.name,
-    scaled(c, spec.y, points, 1, {
+    scaled(c, { ...spec.y, ...ends }, points, 1, {
       type: spec.y.log ? 'log' : 'value',
       scale: true,
+      min: ends.from,
+      max: ends.to,
       nameGap: 46,
       axisLabel: { formatter: (value) => (spec.y.log ? String(Number(value.toPrecision(3))) : short(value)) },
     }),
@@ -135,6 +138,19 @@ export function curves(c, spec) {
     ...(spec.bands ?? []).flatMap((one) => bandSeries(c, spec, one)),
   ];
   return option;
+}
+
+// Returns the ends of an axis that leave out the 5% of values at each end, with some room beyond the others.
+function calmRange(values, log) {
+  const sorted = values.filter((y) => y !== null && !(log && y <= 0)).sort((a, b) => a - b);
+  if (sorted.length < 20) return {};
+  const at = (share) => sorted[Math.round(share * (sorted.length - 1))];
+  const [low, high] = [at(0.05), at(0.95)];
+  if (!(high > low)) return {};
+  if (log) return { from: low * (low / high) ** 0.08, to: high * (high / low) ** 0.08 };
+  const room = 0.08 * (high - low);
+  const round = 10 ** (Math.floor(Math.log10(high - low)) - 1);
+  return { from: Math.floor((low - room) / round) * round, to: Math.ceil((high + room) / round) * round };
 }
 
 // Returns the value of a curve at x, interpolated; nothing outside of its range.
