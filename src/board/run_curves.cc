@@ -8,7 +8,7 @@
 namespace some {
 namespace {
 
-constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
@@ -22,10 +22,10 @@ std::optional<XAxis> x_axis(const std::string& name) {
   return std::nullopt;
 }
 
-// Interpolates times of the rows of "rates" at a step; unknown after the last row.
+// Interpolates times of the rows of "rates" at a step; NaN after the last row.
 double RunLog::at_step(const std::vector<double>& times, double step) const {
   const auto found = tables_.find("rates");
-  if (times.empty() || found == tables_.end()) return unknown;
+  if (times.empty() || found == tables_.end()) return no_value;
   const CurveTable& table = found->second.table;
   std::size_t after = 0;  // the first row at or after the step
   for (std::size_t end = times.size(); after < end;) {
@@ -35,7 +35,7 @@ double RunLog::at_step(const std::vector<double>& times, double step) const {
     else
       end = middle;
   }
-  if (after == times.size()) return unknown;
+  if (after == times.size()) return no_value;
   if (table.step(after) == step) return times[after];
   const double step_before = after > 0 ? table.step(after - 1) : 0;
   const double before = after > 0 ? times[after - 1] : &times == &seconds_ ? 0 : times[0];
@@ -46,7 +46,7 @@ double RunLog::at_step(const std::vector<double>& times, double step) const {
 double RunLog::tokens_of(const CurveTable& table, std::size_t row) const {
   if (std::isfinite(table.tokens(row))) return table.tokens(row);
   const auto found = tables_.find("train");
-  if (found == tables_.end()) return unknown;
+  if (found == tables_.end()) return no_value;
   const CurveTable& train = found->second.table;
   const double step = table.step(row);
   std::size_t after = 0;
@@ -57,8 +57,8 @@ double RunLog::tokens_of(const CurveTable& table, std::size_t row) const {
     else
       end = middle;
   }
-  if (after == train.rows()) return unknown;
-  if (train.step(after) == step || after == 0) return train.step(after) == step ? train.tokens(after) : unknown;
+  if (after == train.rows()) return no_value;
+  if (train.step(after) == step || after == 0) return train.step(after) == step ? train.tokens(after) : no_value;
   const double before = train.tokens(after - 1),
                share = (step - train.step(after - 1)) / (train.step(after) - train.step(after - 1));
   return std::round(before + share * (train.tokens(after) - before));
@@ -79,14 +79,14 @@ std::vector<XY> RunLog::curve(const std::string& metric, const XAxis& axis, cons
   std::size_t near = 0;
   const auto other_at = [&](double step) {
     while (near + 1 < other.size() && other[near + 1].x <= step) ++near;
-    if (other.empty() || step < other.front().x || step > other.back().x) return unknown;
+    if (other.empty() || step < other.front().x || step > other.back().x) return no_value;
     if (near + 1 == other.size()) return other[near].y;
     const XY &before = other[near], &after = other[near + 1];
     return before.y + (after.y - before.y) * (step - before.x) / (after.x - before.x);
   };
   const std::lock_guard lock(mutex_);
   const auto first = std::find_if(clock_.begin(), clock_.end(), [](double time) { return std::isfinite(time); });
-  const double began = first == clock_.end() ? unknown : *first;
+  const double began = first == clock_.end() ? no_value : *first;
   const auto x_at = [&](const CurveTable& table, std::size_t row) {
     const double step = table.step(row);
     switch (axis.kind) {

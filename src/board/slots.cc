@@ -75,15 +75,14 @@ json frames_of(const std::vector<Seen>& all, const std::vector<Seen>& shown, con
       dots.push_back({s, chart_number(places[s].x), chart_number(places[s].y), chart_number(shown[s].count),
                       static_cast<int>(state)});
     }
-    std::int64_t inserted = 0, hits = 0, taken = 0;
+    std::int64_t births = 0, hits = 0, taken = 0;
     for (const Seen& one : all) {
       if (now(one.born))
-        ++(one.born_elsewhere ? taken : inserted);
+        ++(one.born_elsewhere ? taken : births);
       else if (now(one.hit))
         ++(one.hit_elsewhere ? taken : hits);
     }
-    frames.push_back(
-        {{"tokens", static_cast<std::int64_t>(end)}, {"inserted", inserted}, {"hits", hits}, {"dots", dots}});
+    frames.push_back({{"tokens", static_cast<std::int64_t>(end)}, {"births", births}, {"hits", hits}, {"dots", dots}});
     if (taken > 0) frames.back()["taken"] = taken;
   }
   return frames;

@@ -49,7 +49,7 @@ case $1 in
   read) flag --tokens 600; flag --original 300 ;;
   needle) flag --data builtin:stories ;;
   guilds) flag --shuffles 5; flag --max-documents 6 ;;
-  ablate) flag --layer 0; flag --shuffles 5 ;;
+  ablate) [[ " $* " == *" --unit rule "* ]] || flag --layer 0; flag --shuffles 5 ;;
   inspect) flag --max-documents 6 ;;
   generate | chat) [[ " $* " == *" -n "* ]] || flag --max-tokens 12 ;;
   bench)

@@ -118,7 +118,7 @@ class EventFileTarget : public Target {
   }
   void read(const std::string& input) override {
     file_.set(input);
-    const EventFile events(path_, file_.path());
+    const EventFile events(path_, file_.path(), path_ + ".no-samples");
     const std::string bytes = read_whole(path_);
     std::size_t at = 0, records = 0;
     while (at < bytes.size()) {
