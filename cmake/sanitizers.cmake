@@ -10,7 +10,7 @@ set(reader_sources
   data/batch.cc data/token_file.cc
   compress/compress.cc compress/compressed_file.cc compress/context_mixer.cc compress/saved_state.cc compress/text_mixer.cc compress/token_tree.cc
   experts/library_file.cc memory/memory_file.cc memory/settings.cc
-  runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/toml.cc recipe/write.cc
+  runs/checkpoint.cc runs/event_file.cc recipe/recipe.cc recipe/schema.cc recipe/tables.cc recipe/toml.cc recipe/values.cc recipe/write.cc
   runs/run.cc runs/run_labels.cc runs/train_state.cc
   verify/fixture.cc verify/verify.cc runs/history.cc lab/samples.cc lab/series.cc
   board/curves.cc board/json_walk.cc board/run_log.cc

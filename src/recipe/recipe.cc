@@ -1,7 +1,6 @@
 #include "recipe/recipe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "core/error.h"
@@ -12,7 +11,9 @@
 #include "data/source.h"
 #include "recipe/common_names.h"
 #include "recipe/schema.h"
+#include "recipe/tables.h"
 #include "recipe/toml.h"
+#include "recipe/values.h"
 
 namespace some {
 
@@ -46,11 +47,11 @@ class Reader {
       if (name == "base") continue;
       const std::string place = fmt::format("{}:{}", origin, node.line);
       if (name == "published") {
-        read_published(node, origin, place);
+        recipe.published = read_published(node, origin, place);
       } else if (name == "from") {
-        read_from(node, origin, place);
+        recipe.from = read_from(node, origin, place);
       } else if (name == "run") {
-        read_run(node, origin, place);
+        recipe.run_id = read_run_id(node, origin, place);
       } else if (name == "stage") {
         read_stages(node, origin, place);
       } else if (node.kind == TomlNode::Kind::table && find_recipe_key(name) == nullptr) {
@@ -273,7 +274,7 @@ class Reader {
     }
     auto& settings = recipe.stages[stage].settings;
     std::erase_if(settings, [&](const auto& setting) { return setting.first == name; });
-    settings.emplace_back(name, setting(key, node, place));
+    settings.emplace_back(name, setting_value(key, node, place));
     places_[stage_prefix(stage) + name] = place;
     folders_[stage_prefix(stage) + name] = fs::path(file).parent_path().string();
   }
@@ -378,195 +379,9 @@ class Reader {
         scale_of_all_layers_ = node.number;
       }
     }
-    key.set(recipe, setting(key, node, place));
+    key.set(recipe, setting_value(key, node, place));
     places_[name] = place;
     folders_[name] = fs::path(file).parent_path().string();
-  }
-
-  [[noreturn]] static void wrong(const RecipeKey& key, const TomlNode& node, const std::string& place,
-                                 Code code = Code::setting_type) {
-    bad_input(code, "{}: {}: must be {}, not {}", place, key.full_name(), key.expected(), node.describe());
-  }
-
-  static void check_range(const RecipeKey& key, double value, const TomlNode& node, const std::string& place) {
-    if (!key.contains(value)) wrong(key, node, place, Code::setting_out_of_range);
-  }
-
-  static SettingValue setting(const RecipeKey& key, const TomlNode& node, const std::string& place) {
-    switch (key.kind) {
-      case SettingKind::boolean:
-        if (node.kind != TomlNode::Kind::boolean) wrong(key, node, place);
-        return node.boolean;
-      case SettingKind::integer:
-        if (node.kind != TomlNode::Kind::integer) wrong(key, node, place);
-        check_range(key, node.number, node, place);
-        return node.integer;
-      case SettingKind::number:
-        if (!node.is_number()) wrong(key, node, place);
-        check_range(key, node.number, node, place);
-        return node.number;
-      case SettingKind::text:
-        if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
-        return node.text;
-      case SettingKind::choice: {
-        if (node.kind != TomlNode::Kind::text) wrong(key, node, place);
-        const bool known = key.accepts != nullptr
-                               ? key.accepts(node.text)
-                               : std::find(key.choices.begin(), key.choices.end(), node.text) != key.choices.end();
-        if (!known) wrong(key, node, place, Code::setting_out_of_range);
-        return node.text;
-      }
-      case SettingKind::layer_scale:
-        if (node.is_number()) return std::vector<double>{};  // filled in when the number of layers is known
-        return numbers(key, node, place);
-      case SettingKind::numbers:
-      case SettingKind::integers: return numbers(key, node, place);
-      case SettingKind::anneal: return anneal(key, node, place);
-    }
-    return SettingValue();
-  }
-
-  static std::vector<double> numbers(const RecipeKey& key, const TomlNode& node, const std::string& place) {
-    if (node.kind != TomlNode::Kind::array) wrong(key, node, place);
-    std::vector<double> values;
-    for (const TomlNode& item : node.items) {
-      if (key.kind == SettingKind::integers ? item.kind != TomlNode::Kind::integer : !item.is_number())
-        wrong(key, item, place);
-      check_range(key, item.number, item, place);
-      values.push_back(item.number);
-    }
-    const bool right_length =
-        key.lengths.empty() || std::find(key.lengths.begin(), key.lengths.end(), values.size()) != key.lengths.end();
-    if (!right_length) wrong(key, node, place);
-    return values;
-  }
-
-  static Anneal anneal(const RecipeKey& key, const TomlNode& node, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table) wrong(key, node, place);
-    Anneal result;
-    for (const auto& [name, value] : node.entries) {
-      const std::string full = key.full_name() + "." + name;
-      if (name == "shape") {
-        const auto& shapes = anneal_shapes();
-        if (value.kind != TomlNode::Kind::text || std::find(shapes.begin(), shapes.end(), value.text) == shapes.end())
-          wrong(key, value, place);
-        result.shape = anneal_shape(value.text);
-      } else if (name == "start" || name == "end") {
-        if (!value.is_number() || !std::isfinite(value.number) || value.number < 0) {
-          bad_input(Code::setting_type, "{}: {}: must be a number >= 0, not {}", place, full, value.describe());
-        }
-        (name == "start" ? result.start : result.end) = value.number;
-      } else {
-        bad_input(Code::setting_unknown, "{}: unknown key {}; did you mean {}.{}?", place, full, key.full_name(),
-                  nearest_name(name, {"shape", "start", "end"}));
-      }
-    }
-    if (result.shape == AnnealShape::exponential && (result.start <= 0 || result.end <= 0)) {
-      bad_input(Code::setting_out_of_range, "{}: {}: an exponential shape requires start and end above 0", place,
-                key.full_name());
-    }
-    return result;
-  }
-
-  void read_published(const TomlNode& node, const std::string& origin, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table)
-      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "published", node.describe());
-    Published published;
-    std::vector<std::string> names = {"source", "note", "epochs"};
-    names.insert(names.end(), published_scalars().begin(), published_scalars().end());
-    names.insert(names.end(), published_columns().begin(), published_columns().end());
-    const auto contains = [](const std::vector<std::string>& list, const std::string& name) {
-      return std::find(list.begin(), list.end(), name) != list.end();
-    };
-    std::vector<std::pair<std::string, const TomlNode*>> columns;
-    const TomlNode* epochs = nullptr;
-    for (const auto& [name, value] : node.entries) {
-      const std::string here = fmt::format("{}:{}", origin, value.line);
-      if (name == "source" || name == "note") {
-        if (value.kind != TomlNode::Kind::text)
-          bad_input(Code::setting_type, "{}: published.{}: must be a string, not {}", here, name, value.describe());
-        (name == "source" ? published.source : published.note) = value.text;
-      } else if (contains(published_scalars(), name)) {
-        if (!value.is_number())
-          bad_input(Code::setting_type, "{}: published.{}: must be a number, not {}", here, name, value.describe());
-        published.values[name] = value.number;
-      } else if (name == "epochs" || contains(published_columns(), name)) {
-        const bool all_numbers = std::all_of(value.items.begin(), value.items.end(), [&](const TomlNode& item) {
-          return name == "epochs" ? item.kind == TomlNode::Kind::integer : item.is_number();
-        });
-        if (value.kind != TomlNode::Kind::array || !all_numbers) {
-          bad_input(Code::setting_type,
-                    "{}: published.{}: must be a list of numbers, one per epoch, nan if nothing was reported", here,
-                    name);
-        }
-        if (name == "epochs") {
-          epochs = &value;
-        } else {
-          columns.emplace_back(name, &value);
-        }
-      } else {
-        bad_input(Code::setting_unknown, "{}: unknown key published.{}; did you mean published.{}?", here, name,
-                  nearest_name(name, names));
-      }
-    }
-    const std::size_t count = epochs != nullptr ? epochs->items.size()
-                              : columns.empty() ? 0
-                                                : columns[0].second->items.size();
-    for (std::size_t i = 0; i < count; ++i) {
-      PublishedEpoch epoch;
-      epoch.epoch = epochs != nullptr ? static_cast<int>(epochs->items[i].integer) : static_cast<int>(i) + 1;
-      for (const auto& [name, column] : columns) {
-        if (column->items.size() != count) {
-          bad_input(Code::recipe_invalid, "{}:{}: published.{} has {} numbers, but the other lists have {}", origin,
-                    column->line, name, column->items.size(), count);
-        }
-        if (!std::isnan(column->items[i].number)) epoch.values[name] = column->items[i].number;
-      }
-      published.epochs.push_back(epoch);
-    }
-    recipe.published = published;
-  }
-
-  void read_run(const TomlNode& node, const std::string& origin, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table)
-      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "run", node.describe());
-    for (const auto& [name, value] : node.entries) {
-      if (name != "id")
-        bad_input(Code::setting_unknown, "{}:{}: unknown key run.{}; the table has run.id only", origin, value.line,
-                  name);
-      if (value.kind != TomlNode::Kind::text || value.text.empty())
-        bad_input(Code::setting_type, "{}:{}: run.{}: must be {}, not {}", origin, value.line, name, "a string",
-                  value.describe());
-      recipe.run_id = value.text;
-    }
-  }
-
-  void read_from(const TomlNode& node, const std::string& origin, const std::string& place) {
-    if (node.kind != TomlNode::Kind::table)
-      bad_input(Code::setting_type, "{}: {}: must be a table, not {}", place, "from", node.describe());
-    InitializedFrom from;
-    const auto wrong = [&](const std::string& name, const TomlNode& value, const char* expected) {
-      bad_input(Code::setting_type, "{}:{}: from.{}: must be {}, not {}", origin, value.line, name, expected,
-                value.describe());
-    };
-    for (const auto& [name, value] : node.entries) {
-      if (name == "run" || name == "hash") {
-        if (value.kind != TomlNode::Kind::text || value.text.empty()) wrong(name, value, "a string");
-        (name == "run" ? from.run : from.hash) = value.text;
-      } else if (name == "step") {
-        if (value.kind != TomlNode::Kind::integer || value.integer < 0) wrong(name, value, "an integer >= 0");
-        from.step = value.integer;
-      } else if (name == "optimizer") {
-        if (value.kind != TomlNode::Kind::boolean) wrong(name, value, "true or false");
-        from.optimizer = value.boolean;
-      } else {
-        bad_input(Code::setting_unknown, "{}:{}: unknown key from.{}; did you mean from.{}?", origin, value.line, name,
-                  nearest_name(name, {"run", "step", "hash", "optimizer"}));
-      }
-    }
-    if (from.run.empty() || from.hash.empty())
-      bad_input(Code::setting_missing, "{}: [from] requires run, step and hash", place);
-    recipe.from = from;
   }
 
   // Checks combinations of keys outside the model. As in check_config, a message begins with the key at fault.

@@ -98,7 +98,6 @@ class ModelService {
   struct Running;
   struct Job;
   struct Output;
-  class EmbeddingReply;
 
   std::shared_ptr<Loaded> load(std::int64_t step);
   void follow_checkpoints();

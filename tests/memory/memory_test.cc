@@ -1,97 +1,13 @@
-// Memories with their texts: reading, the file, stopping and resuming, forgetting, merging.
-#include "memory/memory.h"
-
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
+// Memories with their texts: reading, stopping and resuming, forgetting, merging.
 #include <numeric>
 
-#include "core/files/files.h"
 #include "expect_error.h"
 #include "memory/memory_file.h"
 #include "memory/predictions.h"
-#include "memory/reader.h"
-#include "model/sample.h"
-#include "support.h"
-#include "text/bpe_train.h"
+#include "memory_fixture.h"
 
 namespace some::test {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path = fs::path(testing::TempDir()) / ("memory-" + std::to_string(::getpid()) + "-" +
-                                                  testing::UnitTest::GetInstance()->current_test_info()->name());
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const char* name) const { return (path / name).string(); }
-};
-
-struct Fixture {
-  std::shared_ptr<Context> ctx;
-  std::unique_ptr<Model> model;
-  Tokenizer tokenizer = some_tokenizer();
-
-  static Tokenizer some_tokenizer() {
-    BpeTrainOptions options;
-    options.vocab_size = 300;
-    int told = 0;
-    return train_bpe(options, [&](std::string& story) {
-      story = "Once upon a time there was a small fox who liked to read.";
-      return ++told < 4;
-    });
-  }
-  explicit Fixture(int seed = 3, int threads = 2, const char* device = "cpu") {
-    Host host;
-    host.threads = std::make_shared<Threads>(threads);
-    ctx = make_context(device, "fp32", host);
-    ModelConfig config = medium_config();
-    config.seed = static_cast<std::uint64_t>(seed);
-    model = std::make_unique<Model>(ctx, config, false);
-  }
-
-  Memory memory(MemorySettings settings) {
-    Memory out = make_memory(*ctx, settings, model->config(), mean_state(*model, words(200, 1), 200));
-    bind_to_model(out, *model, tokenizer, "runs/some");
-    return out;
-  }
-  // Returns a text with repetitions.
-  static std::vector<std::int32_t> words(int count, std::uint64_t seed) {
-    const RandomStream stream = random_stream(seed, "words");
-    std::vector<std::int32_t> out;
-    std::uint64_t next = 0;
-    while (std::ssize(out) < count) {
-      if (out.size() > 30 && stream.uniform(next++) < 0.3) {
-        const std::size_t from = stream.below(next++, static_cast<std::uint32_t>(out.size() - 20));
-        for (std::size_t i = 0; i < 12; ++i) out.push_back(out[from + i]);
-      } else {
-        out.push_back(static_cast<std::int32_t>(3 + stream.below(next++, 50)));
-      }
-    }
-    out.resize(static_cast<std::size_t>(count));
-    return out;
-  }
-};
-
-MemorySettings small_settings() {
-  MemorySettings settings;
-  settings.slots = 150;
-  settings.window = 20;
-  settings.beta = {20, 80};
-  return settings;
-}
-
-bool same(const Memory& a, const Memory& b) {
-  if (a.texts.size() != b.texts.size() || !(a.history == b.history)) return false;
-  for (std::size_t i = 0; i < a.texts.size(); ++i) {
-    if (a.texts[i].name != b.texts[i].name || a.texts[i].tokens != b.texts[i].tokens) return false;
-  }
-  if (a.settings.contexts > 0 && !(a.contexts == b.contexts && a.mixture.state() == b.mixture.state())) return false;
-  return same_bits(a.store, b.store) && a.settings == b.settings && a.model == b.model && a.tokenizer == b.tokenizer;
-}
 
 // Runs tests for a store with one partition, with several, and with contexts, of which some are evicted.
 struct Kind {
@@ -443,18 +359,6 @@ TEST(Merging, FillsPartsThatHaveNotBegun) {
   EXPECT_GE(contents(loaded), both);
 }
 
-TEST(MemoryFile, KnowsWherePartsEnd) {
-  const Folder folder;
-  Fixture fixture;
-  MemorySettings settings = small_settings();
-  settings.partitions = 6;
-  Memory memory = fixture.memory(settings);
-  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
-  memory.store.reach -= 1;
-  save_memory(memory, folder.file("m"));
-  EXPECT_ERROR(load_memory(*fixture.ctx, folder.file("m")), Code::memory_invalid, folder.file("m"));
-}
-
 TEST_P(Divided, PruningEmptiesTheWeak) {
   Fixture fixture;
   Memory memory = fixture.memory(small_settings());
@@ -467,68 +371,6 @@ TEST_P(Divided, PruningEmptiesTheWeak) {
   const std::vector<double> counts = read_vector(memory.store.counts), values = read_vector(memory.store.values);
   for (std::size_t m = 0; m < counts.size(); ++m) EXPECT_EQ(counts[m] > 0, values[m] >= 0);
   learn_text(*fixture.model, memory, "b", Fixture::words(300, 8), 300, {});  // it can read more
-}
-
-TEST(MemoryFile, BelongsToItsModel) {
-  const Folder folder;
-  Fixture fixture, stranger(9);
-  Memory memory = fixture.memory(small_settings());
-  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
-  save_memory(memory, folder.file("m"));
-  const Memory loaded = load_memory(*stranger.ctx, folder.file("m"));
-  EXPECT_ERROR(require_model(loaded, folder.file("m"), *stranger.model, stranger.tokenizer), Code::memory_mismatch,
-               folder.file("m"));
-}
-
-TEST(MemoryFile, ALinkLeadsToWhatIsWritten) {
-  const Folder folder;
-  fs::create_directories(folder.path / "disk");
-  Fixture fixture;
-  Memory memory = fixture.memory(small_settings());
-  save_memory(memory, folder.file("disk/real"));
-  fs::create_symlink("disk/real", folder.file("near"));
-  fs::create_symlink("near", folder.file("m"));
-  learn_text(*fixture.model, memory, "a", Fixture::words(100, 5), 100, {});
-  MemorySaver keeper(folder.file("m"));
-  keeper.save(memory);
-  keeper.save(memory);
-  EXPECT_TRUE(fs::is_symlink(folder.file("m")));
-  EXPECT_TRUE(fs::is_symlink(folder.file("near")));
-  EXPECT_TRUE(same(load_memory(*fixture.ctx, folder.file("disk/real")), memory));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path / "disk"), fs::directory_iterator()), 1);
-  // A file written by another program through the link is detected too.
-  save_memory(fixture.memory(small_settings()), folder.file("disk/real"));
-  EXPECT_ERROR(keeper.save(memory), Code::memory_not_kept);
-  // A dangling link is left unchanged: the disk may come back.
-  fs::create_symlink("not mounted/memory", folder.file("away"));
-  EXPECT_ERROR(save_memory(memory, folder.file("away")), Code::link_broken, folder.file("away"));
-  EXPECT_TRUE(fs::is_symlink(folder.file("away")));
-}
-
-TEST(MemoryFile, TellsItsPrecisionAndItsFiles) {
-  const Folder folder;
-  Fixture fixture;
-  Memory memory = fixture.memory(small_settings());
-  memory.texts = {{"a", {1, 2}, "0123"}, {"b", {3}}};
-  save_memory(memory, folder.file("m"));
-  EXPECT_EQ(precision_of(folder.file("m")), Precision::fp32);
-  EXPECT_EQ(load_memory(*fixture.ctx, folder.file("m")).texts[0].file, "0123");
-  EXPECT_EQ(load_memory(*fixture.ctx, folder.file("m")).texts[1].file, "");
-  const auto exact = make_context("cpu", "f64");
-  save_memory(load_memory(*exact, folder.file("m")), folder.file("exact"));
-  EXPECT_EQ(precision_of(folder.file("exact")), Precision::f64);
-}
-
-// Files written before slots could hold several tokens or be merged on eviction.
-TEST(MemoryFile, OfAnOlderVersionHasOneTokenPerSlotAndDropsEvictedOnes) {
-  MemorySettings settings = small_settings();
-  settings.values = 1;
-  settings.merge_evicted = false;
-  nlohmann::json old = to_json(settings);
-  old.erase("values");
-  old.erase("merge_evicted");
-  EXPECT_EQ(settings_from(JsonObject(old, "a memory")), settings);
-  EXPECT_EQ(settings_from(JsonObject(to_json(small_settings()), "a memory")), small_settings());
 }
 
 TEST_P(Divided, DamageOfItsFileIsReported) {
@@ -582,92 +424,6 @@ TEST_P(Divided, AnswersOfBothAreTheMixture) {
     mix_losses(ctx, memory, batch, at, states.rows(at, at + 1), device_batch.targets.rows(at, at + 1), mixture, loss);
     EXPECT_NEAR(-one[static_cast<std::size_t>(row[t + 1])], read_vector(loss)[0], 1e-4);
   }
-}
-
-// The probability that a context gives a token follows from its entries, which also have the places where it followed.
-TEST(Contexts, ContributeWithTheirPlaces) {
-  Fixture fixture;
-  MemorySettings settings = small_settings();
-  settings.contexts = 4;
-  Memory memory = fixture.memory(settings);
-  const std::vector<std::int32_t> text = Fixture::words(800, 5);
-  learn_text(*fixture.model, memory, "a", text, 800, {});
-  MemoryPredictions answers(*fixture.ctx, memory, {});
-  answers.set_mixtures({memory.mixture});
-  int found = 0;
-  for (std::size_t t = 700; t < 760; ++t) {
-    const auto before = std::span(text).subspan(t - 4, 4);
-    for (const ContextContribution& one : answers.contexts_of(0, before, text[t])) {
-      ++found;
-      EXPECT_GT(one.weight, 0);
-      EXPECT_GE(one.seen, 1);
-      for (const std::int64_t packed_place : {one.born, one.hit}) {
-        const Place place = unpacked(packed_place);
-        const auto at = static_cast<std::size_t>(place.offset);
-        ASSERT_EQ(place.text, 0);
-        EXPECT_EQ(text[at], text[t]);
-        for (int i = 1; i <= one.tokens; ++i)
-          EXPECT_EQ(text[at - static_cast<std::size_t>(i)], text[t - static_cast<std::size_t>(i)]);
-      }
-    }
-  }
-  EXPECT_GT(found, 100);
-}
-
-// The loss of a position depends on nothing after it, for any windows and passes.
-TEST(Contexts, AreCausalAndLearntAfterEveryToken) {
-  MemorySettings settings = small_settings();
-  settings.contexts = 5;
-  const auto losses = [&](const std::vector<std::int32_t>& text, std::int64_t window) {
-    Fixture fixture;
-    MemorySettings own = settings;
-    own.window = window;
-    Memory memory = fixture.memory(own);
-    std::vector<double> out;
-    learn_text(*fixture.model, memory, "a", text, std::ssize(text), [&](auto windows, auto) {
-      for (const WindowResult& one : windows) out.push_back(one.mixed);
-      return true;
-    });
-    return out;
-  };
-  const std::vector<std::int32_t> text = Fixture::words(400, 5);
-  const std::vector<double> before = losses(text, 1);
-  for (const std::size_t changed : {50, 200, 399}) {
-    std::vector<std::int32_t> other = text;
-    other[changed] = other[changed] == 3 ? 4 : 3;
-    const std::vector<double> after = losses(other, 1);
-    for (std::size_t t = 1; t < changed; ++t) ASSERT_EQ(before[t - 1], after[t - 1]) << t << " of " << changed;
-    EXPECT_NE(before[changed - 1], after[changed - 1]);
-  }
-}
-
-// Reading with contexts has a lower loss than reading with slots only, on a text with repetitions.
-TEST(Contexts, GainOverStates) {
-  const std::vector<std::int32_t> text = Fixture::words(2000, 5);
-  double sum[2] = {};
-  for (const int contexts : {0, 4}) {
-    Fixture fixture;
-    MemorySettings settings = small_settings();
-    settings.contexts = contexts;
-    Memory memory = fixture.memory(settings);
-    learn_text(*fixture.model, memory, "a", text, 2000, [&](auto windows, auto) {
-      for (const WindowResult& one : windows) sum[contexts > 0] += one.mixed;
-      return true;
-    });
-  }
-  EXPECT_LT(sum[1], 0.95 * sum[0]);
-}
-
-TEST(Contexts, OfOtherLengthsAreNotMerged) {
-  Fixture fixture;
-  MemorySettings settings = small_settings();
-  settings.contexts = 4;
-  Memory memory = fixture.memory(settings), none = fixture.memory(small_settings());
-  settings.contexts = 5;
-  const Memory other = fixture.memory(settings);
-  EXPECT_ERROR(merge(*fixture.ctx, memory, other), Code::memory_settings, "4", "5");
-  EXPECT_NO_THROW(merge(*fixture.ctx, none, other));
-  EXPECT_NO_THROW(merge(*fixture.ctx, memory, none));
 }
 
 }  // namespace
