@@ -172,7 +172,7 @@ TEST(Cli, AnErrorIsJsonWhereJsonIsAskedFor) {
   EXPECT_EQ(unknown.size(), 3u);
   EXPECT_EQ(error({"eval", "nowhere", "--json"})["code"], "run-not-found");
   EXPECT_EQ(error({"eval", "--json"})["code"], "argument-missing");
-  EXPECT_EQ(error({"eval", "nowhere", "--jason", "--json"})["values"], Json::array({"--jason"}));
+  EXPECT_EQ(error({"eval", "nowhere", "--jason", "--json"})["values"], Json::array({"--jason", "--json"}));
 }
 
 TEST(Cli, EveryCodeIsListed) {
