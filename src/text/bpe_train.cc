@@ -71,6 +71,7 @@ class Counter {
   }
 
   void work(WordCounts& counts) {
+    bool failed = false;
     for (;;) {
       std::vector<std::string> text_batch;
       {
@@ -81,9 +82,11 @@ class Counter {
         waiting_.pop_front();
       }
       room_.notify_one();
+      if (failed) continue;  // keeps taking texts, so that the calling thread does not wait
       try {
         for (const std::string& text : text_batch) count_text(kind_, text, counts);
       } catch (...) {
+        failed = true;
         const std::lock_guard lock(mutex_);
         failure_ = std::current_exception();
       }

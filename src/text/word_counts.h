@@ -13,6 +13,7 @@
 
 namespace some {
 
+// If memory runs out, add() throws and the counts can only be destroyed.
 class WordCounts {
  public:
   struct Entry {
@@ -58,9 +59,10 @@ class WordCounts {
 
   std::string_view store(std::string_view word) {
     if (word.size() > left_) {
-      left_ = std::max(chunk_bytes, word.size());
-      chunks_.emplace_back(new char[left_]);  // without initialization
+      const std::size_t size = std::max(chunk_bytes, word.size());
+      chunks_.push_back(std::make_unique_for_overwrite<char[]>(size));
       free_ = chunks_.back().get();
+      left_ = size;
     }
     std::memcpy(free_, word.data(), word.size());
     const std::string_view stored(free_, word.size());
