@@ -100,9 +100,14 @@ def check(options, folder, before, sent):
     if board.address is None:
         raise Fault(f"no board afterwards: {board.close()[1][-300:]}")
     try:
-        trash = board.ask("/api/trash")["runs"]
-        shown = [os.path.basename(run["folder"]) for run in board.ask("/api/runs")["runs"]]
-        places = sorted(shown + [entry["name"] for entry in trash])
+        end = time.time() + TIME_LIMIT  # the first look at the folder takes its time on a busy machine
+        while True:
+            trash = board.ask("/api/trash")["runs"]
+            shown = [os.path.basename(run["folder"]) for run in board.ask("/api/runs")["runs"]]
+            places = sorted(shown + [entry["name"] for entry in trash])
+            if places == sorted(RUNS) or time.time() > end:
+                break
+            time.sleep(0.1)
         if places != sorted(RUNS):
             raise Fault(f"the board shows {sorted(shown)} and in the trash {sorted(entry['name'] for entry in trash)}")
         for entry in trash:
