@@ -164,8 +164,8 @@ TEST_F(BoardTest, WhatDidNotChangeIsNotSentAgain) {
     const std::string tag = first.head.substr(at + 6, first.head.find("\r\n", at) - at - 6);
     const std::string known = "If-None-Match: " + tag + "\r\n";
     EXPECT_EQ(get_once(board_->port(), target, known).status, 304) << target;
+    if (target == "/") continue;  // the page does not depend on runs: nothing may change under the next request
     append("one/metrics.jsonl", train_line(100, 0.5));
-    if (target == "/") continue;
     EXPECT_TRUE(soon([&] { return get_once(board_->port(), target, known).status == 200; })) << target;
   }
 }
