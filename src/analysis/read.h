@@ -79,7 +79,7 @@ struct MemoryAfterReading {
   std::vector<double> say;             // mixture weight of the slots' predictions for each inverse temperature
   struct Contexts {
     std::int64_t entries = 0, evicted = 0;
-    std::vector<double> say;  // mixture weight of each order
+    std::vector<double> say;  // mixture weight of each order, then of the single follower
   };
   std::optional<Contexts> contexts;  // of a memory with contexts
 };

@@ -49,7 +49,7 @@ ModelPredictor::ModelPredictor(Model& model, const Tokenizer& tokenizer, const T
       cache_(model.make_cache(parts, capacity_)),
       vocabulary_(model.config().vocab),
       contexts_(ContextSettings{.entries = context_entries}, model.config().vocab),
-      mixture_(0, contexts_.settings().orders(), model.config().vocab, mixture_share),
+      mixture_(0, contexts_.settings().orders(), model.config().vocab, mixture_share, false),
       positions_(static_cast<std::size_t>(parts)) {
   if (capacity_ < 2)
     bad_input(Code::model_unsuitable,
@@ -219,8 +219,7 @@ void ModelPredictor::restore_memory(const std::string& bytes, const std::string&
   contexts.unit = unit[0];
   contexts.evicted = evicted[0];
   contexts_ = ContextStore::restore(contexts_.settings(), static_cast<int>(vocabulary_), contexts, where);
-  mixture_ = ContextMixture::restore(0, contexts_.settings().orders(), static_cast<int>(vocabulary_), mixture_share,
-                                     mixture, where);
+  mixture_.restore(mixture, mixture_.sources(), where);
 }
 
 std::string describe_arithmetic(const Context& ctx) {

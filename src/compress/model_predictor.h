@@ -44,7 +44,8 @@ class ModelPredictor {
   std::vector<std::int32_t> windows_;  // [parts, capacity]: the tokens in the cache, followed by the token to read next
   std::vector<std::int64_t> lengths_;  // [parts]
   std::vector<double> logits_;
-  // The memory: contexts, and the mixture of all sources.
+  // The memory: contexts, and the mixture of all sources, without followers: the context mixer finds repeated passages
+  // (text_mixer.h), so they would change the format and save nothing.
   struct Position {
     std::vector<std::int32_t> before;
     ContextMatch match;

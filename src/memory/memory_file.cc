@@ -13,7 +13,8 @@ namespace some {
 namespace {
 
 // A memory with contexts uses the second format name, so that a program without contexts rejects it.
-constexpr const char *format_name = "some memory 1", *format_with_contexts = "some memory 2";
+constexpr const char *format_name = "some memory 1", *format_with_contexts = "some memory 3";
+constexpr const char* format_without_followers = "some memory 2";  // contexts of a mixture with one source less
 constexpr std::size_t max_texts = 1 << 20;
 
 nlohmann::json to_json(const std::vector<HistoryEntry>& history) {
@@ -95,7 +96,8 @@ class Loader {
   Memory load() {
     const auto& metadata = file_.metadata();
     if (const auto found = metadata.find("format");
-        found == metadata.end() || (found->second != format_name && found->second != format_with_contexts))
+        found == metadata.end() || (found->second != format_name && found->second != format_with_contexts &&
+                                    found->second != format_without_followers))
       bad_input(Code::memory_invalid, "{} is not a memory; 'some read RUN TEXT --memory {}' writes one", path(),
                 path());
     const JsonObject header(parse_json(file_.require_metadata("memory"), path() + ": its header"),
@@ -202,9 +204,10 @@ class Loader {
     }
     state.places = std::move(packed_places);
     memory.contexts = ContextStore::restore(settings, vocabulary, state, path());
-    memory.mixture =
-        ContextMixture::restore(static_cast<int>(memory.settings.beta.size()), settings.orders(), vocabulary,
-                                memory.settings.switch_rate, list<double>("contexts.mixture", 1, DType::f64), path());
+    memory.mixture = make_mixture(memory.settings, vocabulary);
+    const bool followers = file_.metadata().at("format") != format_without_followers;
+    memory.mixture.restore(list<double>("contexts.mixture", 1, DType::f64),
+                           memory.mixture.sources() - (followers ? 0 : 1), path());
   }
   Tensor on_device(const Tensor& host) const { return ctx_.device.is_cpu() ? host : host.to(ctx_.device); }
   Tensor load(const std::string& name, const Shape& shape, DType type) const {

@@ -72,10 +72,16 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
       }
     }
     if (counts) {
-      memory_.contexts.distributions(memory_.contexts.find(before[r]), orders);
-      const std::size_t count = orders.size() / vocabulary, first = of_sources[r].size() - count;
+      const ContextMatch match = memory_.contexts.find(before[r]);
+      memory_.contexts.distributions(match, orders);
+      const std::size_t count = orders.size() / vocabulary, first = of_sources[r].size() - count - 1;
+      const double follower = of_sources[r].back();
+      if (match.certain) {
+        memory_weight += follower;
+        memory_prob[static_cast<std::size_t>(match.follower)] += follower;
+      }
       for (std::size_t k = 0; k < count; ++k) {
-        const double own = of_sources[r][first + k];
+        const double own = of_sources[r][first + k] + (k + 1 == count && !match.certain ? follower : 0);
         memory_weight += own;
         for (std::size_t v = 0; v < vocabulary; ++v) memory_prob[v] += own * orders[k * vocabulary + v];
       }
@@ -102,14 +108,19 @@ std::vector<ContextContribution> MemoryPredictions::contexts_of(std::int32_t tex
   const auto orders = static_cast<std::size_t>(memory_.contexts.settings().orders());
   std::array<ContextTerm, max_orders> terms;
   memory_.contexts.terms(match, value, terms);
-  const double* weights = sources.data() + sources.size() - orders;
+  double* weights = sources.data() + sources.size() - orders - 1;
+  const double follower = sources.back();
+  if (!match.certain) weights[orders - 1] += follower;
   // passed: the fraction of an order's own contribution that reaches the predictions of itself and of the longer
   // orders.
   double passed = 0;
   for (std::size_t k = orders; k-- > 0;) {
     passed += weights[k];
-    if (const ContextEntry* entry = terms[k].entry; entry != nullptr)
-      out.push_back({static_cast<int>(k), passed * terms[k].own, entry->seen, entry->born, entry->hit});
+    if (const ContextEntry* entry = terms[k].entry; entry != nullptr) {
+      const bool only = match.certain && static_cast<int>(k) == match.longest;
+      out.push_back(
+          {static_cast<int>(k), passed * terms[k].own + (only ? follower : 0), entry->seen, entry->born, entry->hit});
+    }
     passed *= terms[k].back;
   }
   return out;

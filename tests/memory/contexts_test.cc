@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <numeric>
 
@@ -200,7 +201,7 @@ TEST(ContextMixture, SumsToOneAndLearnsWhichSourceToTrust) {
   const int states = 3, orders = 4, vocabulary = 50;
   ContextMixture mixture(states, orders, vocabulary, 0.01);
   const std::size_t sources = static_cast<std::size_t>(mixture.sources());
-  ASSERT_EQ(sources, 8u);
+  ASSERT_EQ(sources, 9u);
   std::vector<double> weights(sources), probabilities(sources);
   const RandomStream stream = random_stream(1, "mixture");
   double last = 0;
@@ -217,15 +218,93 @@ TEST(ContextMixture, SumsToOneAndLearnsWhichSourceToTrust) {
     last = mixture.learn(context, probabilities);
     EXPECT_EQ(last, expected);
     if (t % 100 == 0) {
-      ContextMixture again = ContextMixture::restore(states, orders, vocabulary, 0.01, mixture.state(), "a file");
+      ContextMixture again(states, orders, vocabulary, 0.01);
+      again.restore(mixture.state(), again.sources(), "a file");
       EXPECT_EQ(again.state(), mixture.state());
     }
   }
   EXPECT_GT(last, 0.45);
   std::vector<double> damaged = mixture.state();
   damaged[2] = -1;
-  EXPECT_THROW(ContextMixture::restore(states, orders, vocabulary, 0.01, damaged, "a file"), Error);
-  EXPECT_THROW(ContextMixture::restore(states, orders + 1, vocabulary, 0.01, mixture.state(), "a file"), Error);
+  ContextMixture other(states, orders, vocabulary, 0.01), larger(states, orders + 1, vocabulary, 0.01);
+  EXPECT_THROW(other.restore(damaged, other.sources(), "a file"), Error);
+  EXPECT_THROW(larger.restore(mixture.state(), larger.sources(), "a file"), Error);
+}
+
+// In ordinary text the model is right and the follower is not. Then an earlier passage returns, of which the model
+// knows nothing: within a few tokens its follower must lead, whatever was learned before, and after the passage give
+// way again.
+TEST(ContextMixture, FollowsARepeatedPassageAndStopsAfterIt) {
+  const int orders = 6, vocabulary = 1000;
+  ContextMixture mixture(1, orders, vocabulary, 0.01);
+  const std::size_t sources = static_cast<std::size_t>(mixture.sources());
+  std::vector<double> weights(sources);
+  const auto losses_of = [&](double model, double contexts, double follower) {
+    std::vector<double> out(sources, contexts);
+    out.front() = model;
+    out.back() = follower;
+    return out;
+  };
+  const auto context = [](std::int32_t t) { return MixtureContext{5, 1, true, 1 + t % 3}; };
+  const auto weight_of_follower = [&] {
+    mixture.weights(context(0), weights);
+    EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0.0), 1, 1e-12);
+    return weights.back();
+  };
+  for (std::int32_t t = 0; t < 3000; ++t) {
+    const bool right = t % 4 == 0;
+    mixture.learn(context(t), losses_of(0.6, right ? 0.1 : 0.01, right ? 1 : 0));
+  }
+  EXPECT_LT(weight_of_follower(), 0.1);
+  double first = 0, last = 0;
+  for (std::int32_t t = 0; t < 8; ++t) {
+    last = -std::log(mixture.learn(context(t), losses_of(0.002, 0.05, 1)));
+    if (t == 0) first = last;
+  }
+  EXPECT_GT(first, 1.5);
+  EXPECT_LT(last, 0.6);
+  const double inside = weight_of_follower();
+  EXPECT_GT(inside, 0.5);
+  for (std::int32_t t = 0; t < 5; ++t) mixture.learn(context(t), losses_of(0.6, 0.01, 0));
+  EXPECT_LT(weight_of_follower(), inside / 2);
+  // The model alone has 0.51 nats per token.
+  EXPECT_LT(-std::log(mixture.learn(context(0), losses_of(0.6, 0.01, 0))), 1);
+  // A state in the middle of a passage continues it.
+  for (std::int32_t t = 0; t < 5; ++t) mixture.learn(context(t), losses_of(0.002, 0.05, 1));
+  ContextMixture again(1, orders, vocabulary, 0.01);
+  again.restore(mixture.state(), again.sources(), "a file");
+  std::vector<double> same(sources);
+  again.weights(context(0), same);
+  mixture.weights(context(0), weights);
+  EXPECT_EQ(same, weights);
+}
+
+// Memories written before the follower was a source are read; compressed files have none.
+TEST(ContextMixture, ReadsStatesWithoutFollowers) {
+  const int states = 2, orders = 4, vocabulary = 30;
+  ContextMixture old(states, orders, vocabulary, 0.01, false);
+  const auto sources = static_cast<std::size_t>(old.sources());
+  ASSERT_EQ(sources, 7u);
+  const RandomStream stream = random_stream(1, "old mixtures");
+  const MixtureContext several{3, 9, false, 5};
+  for (std::uint64_t t = 0; t < 200; ++t) {
+    std::vector<double> probabilities(sources);
+    for (std::size_t i = 0; i < sources; ++i) probabilities[i] = 0.01 + 0.2 * stream.uniform(8 * t + i);
+    old.learn(
+        {static_cast<int>(t % 4), 1 + static_cast<std::int64_t>(t % 9), t % 3 == 0, static_cast<std::int32_t>(t % 30)},
+        probabilities);
+  }
+  ContextMixture same(states, orders, vocabulary, 0.01, false), now(states, orders, vocabulary, 0.01);
+  same.restore(old.state(), same.sources(), "a file");
+  EXPECT_EQ(same.state(), old.state());
+  now.restore(old.state(), now.sources() - 1, "a file");
+  std::vector<double> before(sources), after(sources + 1);
+  old.weights(several, before);
+  now.weights(several, after);
+  EXPECT_EQ(after.back(), 0);
+  after.pop_back();
+  EXPECT_EQ(after, before);
+  EXPECT_THROW(now.restore(old.state(), now.sources(), "a file"), Error);
 }
 
 }  // namespace

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "expect_error.h"
+#include "memory/reader.h"
 #include "memory_fixture.h"
+#include "tensor/safetensors.h"
 
 namespace some::test {
 namespace {
@@ -85,6 +87,46 @@ TEST(MemoryFile, OfAnOlderVersionHasOneTokenPerSlotAndDropsEvictedOnes) {
   old.erase("merge_evicted");
   EXPECT_EQ(settings_from(JsonObject(old, "a memory")), settings);
   EXPECT_EQ(settings_from(JsonObject(to_json(small_settings()), "a memory")), small_settings());
+}
+
+// Files written before the follower of a context was a source of the mixture (format 2).
+TEST(MemoryFile, OfAnOlderVersionHasNoFollowers) {
+  const Folder folder;
+  Fixture fixture;
+  MemorySettings settings = small_settings();
+  settings.contexts = 4;
+  Memory memory = fixture.memory(settings);
+  const std::vector<std::int32_t> text = Fixture::words(300, 5);
+  learn_text(*fixture.model, memory, "a", text, 200, {});
+  save_memory(memory, folder.file("m"));
+  ContextMixture old(static_cast<int>(settings.beta.size()), 5, memory.contexts.vocabulary(), settings.switch_rate,
+                     false);
+  for (std::int32_t t = 0; t < 50; ++t)
+    old.learn({t % 5, 1 + t % 3, t % 2 == 0, t % 7},
+              std::vector<double>(index_of(old.sources()), 0.1 + 0.01 * (t % 9)));
+  const SafetensorsFile file = SafetensorsFile::open(folder.file("m"));
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const std::string& name : file.names()) {
+    Tensor one = file.load(name);
+    if (name == "contexts.mixture") {
+      const std::vector<double> state = old.state();
+      one = Tensor::empty({std::ssize(state), 1}, DType::f64);
+      std::copy(state.begin(), state.end(), one.data<double>());
+    }
+    tensors.emplace_back(name, one);
+  }
+  auto metadata = file.metadata();
+  EXPECT_EQ(metadata.at("format"), "some memory 3");
+  write_safetensors(folder.file("new"), tensors, metadata);
+  EXPECT_ERROR(load_memory(*fixture.ctx, folder.file("new")), Code::memory_damaged, folder.file("new"));
+  metadata["format"] = "some memory 2";
+  write_safetensors(folder.file("old"), tensors, metadata);
+  Memory loaded = load_memory(*fixture.ctx, folder.file("old"));
+  std::vector<double> expected = old.general();
+  expected.push_back(0);
+  EXPECT_EQ(loaded.mixture.general(), expected);
+  learn_text(*fixture.model, loaded, "a", text, 300, {});  // it continues as any other
+  EXPECT_GT(loaded.mixture.general().back(), 0);
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ struct MemoryDescription {
   // Set for a memory with contexts.
   struct ContextsKnown {
     std::int64_t entries = 0, evicted = 0;
-    std::vector<double> say;  // mixture weight of each order
+    std::vector<double> say;  // mixture weight of each order, then of the single follower
     struct Entry {
       std::string context, token;
       std::int64_t seen = 0;
