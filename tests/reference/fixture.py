@@ -151,12 +151,12 @@ def store_case(name, store):
 
 
 # Names of settings in fixtures written before they were renamed.
-OLD_NAMES = {"match": "threshold", "sharpness": "beta", "share": "switch_rate", "settle": "merge_evicted",
-             "parts": "partitions", "look": "nprobe"}
+OLD_MEMORY_NAMES = {"match": "threshold", "sharpness": "beta", "share": "switch_rate", "settle": "merge_evicted",
+                    "parts": "partitions", "look": "nprobe"}
 
 
 def memory_case(config, inputs):
-    config = {OLD_NAMES.get(name, name): value for name, value in config.items()}
+    config = {OLD_MEMORY_NAMES.get(name, name): value for name, value in config.items()}
     store = memory.Memory(config["slots"], inputs["mean"], config["threshold"], config["beta"], config["decay"],
                           config["switch_rate"], config.get("values", 1), config.get("merge_evicted", False),
                           config.get("partitions", 1), config.get("nprobe", 8), config.get("counts", 1.0))
