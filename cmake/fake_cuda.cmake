@@ -4,7 +4,8 @@
 # symbols of cudart: add the function to the fake.
 file(GLOB fake_cuda_sources CONFIGURE_DEPENDS tests/gpu/fake_cuda/*.cc)
 add_library(some_fake_cuda OBJECT ${fake_cuda_sources})
-target_include_directories(some_fake_cuda PRIVATE tests/gpu/fake_cuda)
+target_include_directories(some_fake_cuda PRIVATE tests/gpu/fake_cuda src)
+target_link_libraries(some_fake_cuda PRIVATE some_options)
 target_include_directories(some_fake_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(some_fake_cuda PRIVATE -Wall -Wextra -O1)
 

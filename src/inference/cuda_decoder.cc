@@ -3,15 +3,16 @@
 #if SOME_HAVE_CUDA
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <deque>
 #include <map>
-#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/error.h"
 #include "core/random.h"
+#include "inference/cuda/slot_memories.h"
+#include "inference/cuda/step_model.h"
+#include "inference/cuda/step_results.h"
 #include "inference/cuda/steps.h"
 #include "tensor/cuda_state.h"
 #include "tensor/graph.h"
@@ -21,47 +22,13 @@ namespace {
 
 using namespace decoding;  // NOLINT(google-build-using-namespace)
 
-constexpr int few_rows = 32;             // maximum rows for cluster kernels (cuda/few_rows.cuh)
-constexpr std::int64_t max_rows = 4096;  // maximum rows per launch; longer prompts are read in pieces
-constexpr int in_flight = 4, ring_size = 8;
-
-// Pinned host memory that the device can read and write.
-class Pinned {
- public:
-  Pinned(const Device& device, std::size_t bytes) : data_(cuda::allocate_pinned(device, bytes)), size_(bytes) {
-    std::memset(data_, 0, bytes);
-  }
-  ~Pinned() { cuda::release_pinned(data_); }
-  Pinned(const Pinned&) = delete;
-  Pinned& operator=(const Pinned&) = delete;
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  std::size_t size() const { return size_; }
-
- private:
-  void* data_;
-  std::size_t size_;
-};
-
-struct LayerPointers {
-  const bf16 *qkv, *out, *up, *down;
-  const float *qkv_bias, *out_bias, *up_bias, *down_bias;
-  const float *norm1_weight, *norm1_bias, *norm2_weight, *norm2_bias, *taps;
-  // Only for models with experts.
-  Routes routes;
-  Modulations modulations;
-};
-
-bf16* data(const Tensor& tensor) { return static_cast<bf16*>(tensor.raw()); }
-const bf16* halves(const Param& param) { return static_cast<const bf16*>(param.compute.raw()); }
-
-int hidden_units(const ModelConfig& config) { return config.ffn == Ffn::dense ? config.dense_hidden() : config.d_ffn; }
+constexpr int in_flight = 4;
+// Steps that are launched in one graph, because the gap between two graphs costs time.
+constexpr int together = 2;
 
 // The n-th array of the numbers of a step, which are uploaded together.
-enum class Array : std::uint8_t { tokens, slots, positions, numbers, targets, logprobs, rings, row_of };
-constexpr std::int64_t arrays = 8;
+enum class Array : std::uint8_t { tokens, slots, positions, numbers, targets, logprobs, rings, row_of, sources };
+constexpr std::int64_t arrays = 9;
 
 class CudaDecoder : public Decoder {
  public:
@@ -69,38 +36,22 @@ class CudaDecoder : public Decoder {
       : model_(model),
         device_(model.context().device),
         capacity_(options.capacity > 0 ? options.capacity : model.config().seq_len),
-        router_temperature_(options.router_temperature),
-        cache_(model.make_cache(options.slots, capacity_)),
-        plain_(make_model_decoder(model, options, cache_)),
         slots_(static_cast<std::size_t>(options.slots)),
         numbers_(Tensor::empty({arrays * max_rows}, DType::i32, device_)),
         last_drawn_(Tensor::zeros({options.slots}, DType::i32, device_)),
         sampling_(
             Tensor::zeros({options.slots, static_cast<std::int64_t>(sizeof(SlotSampling) / 4)}, DType::i32, device_)),
-        results_(device_, sizeof(SampleResult) * ring_size * static_cast<std::size_t>(max_rows)) {
-    const ModelConfig& config = model.config();
-    const std::int64_t d = config.d_model;
-    std::vector<float> places(static_cast<std::size_t>(capacity_ * d));
-    for (std::int64_t p = 0; p < capacity_; ++p) {
-      for (std::int64_t c = 0; c < d; ++c) {
-        const double angle =
-            static_cast<double>(p) * std::pow(10000.0, -static_cast<double>(c / 2 * 2) / static_cast<double>(d));
-        places[static_cast<std::size_t>(p * d + c)] =
-            static_cast<float>(c % 2 == 0 ? std::sin(angle) : std::cos(angle));
-      }
-    }
-    places_ = Tensor::empty({capacity_, d}, DType::f32, device_);
-    device_copy(device_, places_.raw(), Device::cpu, places.data(), places.size() * sizeof(float));
+        memories_(model, options.slots),
+        results_(device_, model.config()) {
+    const bool fused = has_fused_steps(model, options);
+    const Model::Cache cache = model.make_cache(options.slots + (fused ? 0 : 1), capacity_);
+    steps_ = fused ? make_fused_steps(model, cache, options) : make_model_steps(model, cache, options);
+    plain_ = make_model_decoder(model, options, cache);
     set_biases(8);
     for (int i = 0; i < ring_size; ++i) {
       events_.push_back(std::make_unique<cuda::Event>(device_));
       staged_.push_back(std::make_unique<cuda::Event>(device_));
     }
-    find_layers();
-    const ParameterStore& store = model.parameters();
-    table_ = store.param("embed.weight").value.data<float>();
-    head_weight_ = halves(store.param("head.weight"));
-    head_bias_ = store.param("head.bias").value.data<float>();
   }
 
   ~CudaDecoder() override {
@@ -111,10 +62,13 @@ class CudaDecoder : public Decoder {
   }
 
   void open(std::int32_t slot, const SlotSequence& sequence) override {
+    launch_delayed();
     Slot& own = slots_[static_cast<std::size_t>(slot)];
     const SamplingOptions& sampling = sequence.sampling;
-    own = {sampling.penalizes(), sequence.memory != nullptr, 0, {}, {}};
+    own = {};
+    own.penalizes = sampling.penalizes();
     plain_->open(slot, sequence);
+    memories_.open(slot, sequence);
     for (const auto& [token, bias] : sampling.logit_bias) own.biases.push_back({token, static_cast<float>(bias)});
     if (std::ssize(own.biases) > biases_each_) set_biases(std::ssize(own.biases));
     own.sampling.key = random_stream(sampling.seed, fmt::format("generate.{}", sampling.stream)).key;
@@ -142,30 +96,45 @@ class CudaDecoder : public Decoder {
   }
 
   void close(std::int32_t slot) override {
+    launch_delayed();
     slots_[static_cast<std::size_t>(slot)] = {};
+    memories_.close(slot);
     plain_->close(slot);
   }
-  void memory_changed(const Memory& memory) override { plain_->memory_changed(memory); }
+  void memory_changed(const Memory& memory) override {
+    launch_delayed();
+    plain_->memory_changed(memory);
+    device_synchronize(device_);
+    if (memories_.forget(memory)) forget_graphs();
+  }
 
   void submit(const DecodeBatch& batch) override {
     const cuda::CudaDeviceGuard on(device_.cuda());
-    if (model_.key_memory() != key_memory_) {
-      forget_graphs();
-      find_layers();
-    }
+    const bool follows = !needs_model(batch) && continues(batch);
+    if (!follows) launch_delayed();
     if (needs_model(batch)) return submit_to_model(batch);
     Flight& flight = flights_.emplace_back();
     flight.wanted = batch.wanted;
+    flight.rows = batch.rows();
+    if (reports_routes(batch)) prepare_routes(flight);
     flight.slots.reserve(batch.wanted.size());
-    for (const WantedRow& want : batch.wanted) flight.slots.push_back(batch.slots[static_cast<std::size_t>(want.row)]);
+    for (const WantedRow& want : batch.wanted) {
+      flight.slots.push_back(batch.slots[static_cast<std::size_t>(want.row)]);
+      const bool mixed = memories_.mixes(flight.slots.back());
+      flight.sources.push_back(mixed && want.sources > 0 && want.kind != WantedRow::Kind::state ? 1 : 0);
+    }
+    note_tokens(batch);
+    batch_ = &batch;
     flight.result.wanted.resize(batch.wanted.size());
     if (changed_) upload_sampling();
-    if (continues(batch)) {
+    if (follows) {
       for (std::int32_t& position : recorded_.positions) ++position;
       for (WantedRow& want : recorded_.wanted) ++want.number;
-      add_piece(flight, 0, batch.wanted.size());
-      graph(recorded_class_).launch();
-      events_[static_cast<std::size_t>(flight.pieces.back().ring)]->record();
+      add_piece(flight, 0, batch.wanted.size(), 0, batch.rows());
+      flight.pieces.back().launched = false;
+      const bool joins =
+          (recorded_shape_.rows <= few_rows && !recorded_shape_.contexts) || steps_->divides(recorded_shape_);
+      if (++delayed_ >= (joins ? together : 1)) launch_delayed();
       return;
     }
     recorded_ = {};
@@ -173,13 +142,14 @@ class CudaDecoder : public Decoder {
     for (std::size_t row = 0; row < batch.rows(); row += static_cast<std::size_t>(max_rows)) {
       const std::size_t end = std::min(batch.rows(), row + static_cast<std::size_t>(max_rows)), begin = wanted;
       while (wanted < batch.wanted.size() && batch.wanted[wanted].row < static_cast<std::int32_t>(end)) ++wanted;
-      add_piece(flight, begin, wanted);
+      add_piece(flight, begin, wanted, row, end);
       read(batch, row, end, flight.pieces.back());
       events_[static_cast<std::size_t>(flight.pieces.back().ring)]->record();
     }
   }
 
   DecodeResult collect() override {
+    if (!flights_.front().pieces.empty() && !flights_.front().pieces.front().launched) launch_delayed();
     Flight flight = std::move(flights_.front());
     flights_.pop_front();
     for (Piece& piece : flight.pieces) gather(flight, piece);
@@ -187,42 +157,39 @@ class CudaDecoder : public Decoder {
   }
 
   int max_in_flight() const override { return in_flight; }
-  std::int64_t prompt_rows() const override { return max_rows; }
+  std::int64_t prompt_rows() const override { return steps_->prompt_rows(); }
   std::int64_t slots() const override { return std::ssize(slots_); }
   std::int64_t capacity() const override { return capacity_; }
   std::size_t cache_bytes() const override { return plain_->cache_bytes(); }
 
  private:
   struct Slot {
-    bool penalizes = false, remembers = false;
-    TokenId last = 0;  // sampled tokens that were collected so far
+    bool penalizes = false;
+    TokenId last = 0;  // the last sampled token that was collected
     SlotSampling sampling{};
     std::vector<LogitBias> biases;
   };
-  // Output rows of a step whose results are in one place of the ring.
-  struct Piece {
-    int ring;
-    std::size_t begin, end;  // of `wanted`
-    bool gathered = false;
-  };
-  struct Flight {
-    std::vector<WantedRow> wanted;
-    std::vector<std::int32_t> slots;  // number of output rows
-    std::vector<Piece> pieces;
-    DecodeResult result;
-  };
-
-  LayerPointers pointers_of(int layer) const;
-  void find_layers();
+  bool reports_routes(const DecodeBatch& batch) const { return batch.routes && model_.config().ffn == Ffn::some; }
+  void prepare_routes(Flight& flight);
+  void note_tokens(const DecodeBatch& batch);
+  void find_contexts(const StepShape& shape, const StepOutput& output);
   bool needs_model(const DecodeBatch& batch) const;
   void submit_to_model(const DecodeBatch& batch);
   bool continues(const DecodeBatch& batch) const;
   void read(const DecodeBatch& batch, std::size_t begin, std::size_t end, const Piece& piece);
-  void add_piece(Flight& flight, std::size_t begin, std::size_t end);
+  void add_piece(Flight& flight, std::size_t begin, std::size_t end, std::size_t first_row, std::size_t last_row);
   void gather(Flight& flight, Piece& piece);
   void gather_all() {
+    launch_delayed();
     for (Flight& flight : flights_) {
       for (Piece& piece : flight.pieces) gather(flight, piece);
+    }
+  }
+  // Gathers all pieces but the one that is being launched, which is the last.
+  void gather_earlier() {
+    for (Flight& flight : flights_) {
+      for (Piece& piece : flight.pieces)
+        if (&piece != &flights_.back().pieces.back()) gather(flight, piece);
     }
   }
   void set_biases(std::int64_t each);
@@ -233,126 +200,57 @@ class CudaDecoder : public Decoder {
     graphs_.clear();
     recorded_ = {};
   }
-  cuda::Graph& graph(std::int64_t rows);
-  void make_buffers(std::int64_t rows, std::int64_t wanted);
+  void prepare(const StepShape& shape);
+  bool can_record(const StepShape& shape);
+  void prepare_states(const DecodeBatch& batch, const Piece& piece);
   std::int32_t* array(Array which, std::int64_t rows) const {
     return numbers_.data<std::int32_t>() + static_cast<std::int64_t>(which) * rows;
   }
-  // Launches a step with `rows` rows, `wanted` of which have an output; whole: every row has one.
-  void launch_step(std::int64_t rows, std::int64_t wanted, bool few, bool whole);
-  void launch_few(std::int64_t rows);
-  void launch_many(std::int64_t rows, std::int64_t wanted, bool whole);
-  void follow_block(RowInput& in, std::size_t layer, int parts) const;
-  bf16* cached(std::size_t layer) const { return data(cache_.layers[layer]); }
-  void launch_modulated(Product up, std::size_t layer, std::int64_t rows);
-  void launch_samples(std::int64_t rows, std::int64_t wanted, bool few, bool whole);
-  void grow(Tensor& tensor, std::int64_t elements, DType type);
+  void launch_whole(const StepShape& shape, int steps);
+  // Launches the steps that were submitted, but not launched.
+  void launch_delayed();
+  StepRows rows_of(const StepShape& shape) const;
+  void launch_step(const StepShape& shape) {
+    model_.context().arena->reset();
+    finish_step(shape, steps_->run(shape, rows_of(shape)));
+    launched_.insert(shape);
+  }
+  void finish_step(const StepShape& shape, const StepOutput& output);
+  void launch_samples(CudaState& state, const StepShape& shape, const StepOutput& output, std::int64_t first,
+                      std::int64_t count);
 
   Model& model_;
   Device device_;
   std::int64_t capacity_;
-  double router_temperature_;
-  std::int64_t key_memory_ = 0;  // Model::key_memory
-  Model::Cache cache_;
+  std::unique_ptr<StepModel> steps_;
+  std::pair<std::int64_t, std::int64_t> generation_;  // of steps_ and the arena when steps were recorded
+  std::set<StepShape> launched_;
   std::unique_ptr<ModelDecoder> plain_;
   std::vector<Slot> slots_;
-  std::vector<LayerPointers> layers_;
-  const float *table_ = nullptr, *head_bias_ = nullptr;
-  const bf16* head_weight_ = nullptr;
-  Tensor numbers_, last_drawn_, sampling_, biases_, counts_, places_;
+  Tensor numbers_, last_drawn_, sampling_, biases_, counts_;
   std::int64_t biases_each_ = 0;
-  bool changed_ = false;  // sampling options per slot
-  Pinned results_;
+  bool changed_ = false;  // sampling options of slots
+  SlotMemories memories_;
+  StepResults results_;
+  // State of the step that is being launched.
+  const DecodeBatch* batch_ = nullptr;
+  bool keeps_states_ = false;
   std::vector<std::unique_ptr<cuda::Event>> events_, staged_;
   std::vector<std::unique_ptr<Pinned>> staging_ = std::vector<std::unique_ptr<Pinned>>(ring_size);
   std::size_t next_staging_ = 0;
   int ring_ = 0;
   std::deque<Flight> flights_;
-  std::map<std::int64_t, cuda::Graph> graphs_;  // by rows
+  // Recorded steps; with contexts only up to the logits.
+  struct Recorded {
+    cuda::Graph graph;
+    StepOutput output;
+    std::int64_t arena_words = 0;  // used by what was recorded
+  };
+  std::map<std::pair<StepShape, int>, Recorded> graphs_;  // by shape and number of steps
   DecodeBatch recorded_;  // the last step, if the next one can follow without new uploads; otherwise empty
-  std::int64_t recorded_class_ = 0;
-  // Intermediate results, [rows, ...].
-  Tensor x1_, x2_, queries_, mixed_, sums_, hidden_, partial1_, partial2_, logits_;
-  Tensor modulated_, activations_, raw_, gates_, indices_, lists_, counts_of_experts_;
+  StepShape recorded_shape_;
+  int delayed_ = 0;  // number of the last flights that are not launched yet
 };
-
-LayerPointers CudaDecoder::pointers_of(int layer) const {
-  const ParameterStore& store = model_.parameters();
-  const auto param = [&](const char* name) { return store.param(fmt::format("layers.{}.{}", layer, name)); };
-  const auto values = [&](const char* name) { return param(name).value.data<float>(); };
-  LayerPointers out{};
-  out.qkv = halves(param("attn.qkv.weight"));
-  out.qkv_bias = values("attn.qkv.bias");
-  out.out = halves(param("attn.out.weight"));
-  out.out_bias = values("attn.out.bias");
-  const ModelConfig& config = model_.config();
-  if (config.ffn == Ffn::dense) {
-    out.up = halves(param("ffn.0.weight"));
-    out.up_bias = values("ffn.0.bias");
-    out.down = halves(param("ffn.1.weight"));
-    out.down_bias = values("ffn.1.bias");
-  } else {
-    const Layer& experts = model_.layers()[static_cast<std::size_t>(layer)];
-    out.up = halves(param("hidden.weight"));
-    out.up_bias = values("hidden.bias");
-    out.down = halves(param("output_proj.weight"));
-    out.routes.weight = halves(param("router.0.weight"));
-    out.routes.bias = values("router.0.bias");
-    out.routes.keys = experts.keys.routing_keys().data<float>();
-    if (experts.keys.routing_bias() != nullptr) out.routes.choice_bias = experts.keys.routing_bias()->data<float>();
-    if (config.temperature == Temperature::learned) out.routes.log_temperature = values("log_temperature");
-    out.routes.inverse_temperature =
-        static_cast<float>(1 / (router_temperature_ > 0 ? router_temperature_ : config.eval_temp));
-    out.routes.experts = config.experts;
-    out.routes.choices = config.top_k;
-    out.modulations = {data(experts.experts.weights().w1), values("gains"), static_cast<float>(config.modulation_scale),
-                       config.modulation == ModulationPlace::additive, config.token_shift};
-  }
-  out.norm1_weight = values("norm1.weight");
-  out.norm1_bias = values("norm1.bias");
-  out.norm2_weight = values("norm2.weight");
-  out.norm2_bias = values("norm2.bias");
-  if (config.conv > 0) out.taps = values("conv.weight");
-  return out;
-}
-
-void CudaDecoder::find_layers() {
-  layers_.clear();
-  for (int i = 0; i < model_.config().layers; ++i) layers_.push_back(pointers_of(i));
-  key_memory_ = model_.key_memory();
-}
-
-void CudaDecoder::grow(Tensor& tensor, std::int64_t elements, DType type) {
-  if (tensor && tensor.elements() >= elements) return;
-  if (tensor) forget_graphs();
-  tensor = Tensor::zeros({elements}, type, device_);
-}
-
-void CudaDecoder::make_buffers(std::int64_t rows, std::int64_t wanted) {
-  const ModelConfig& config = model_.config();
-  const std::int64_t d = config.d_model, hidden = hidden_units(config);
-  grow(x1_, rows * d, DType::bf16);
-  grow(x2_, rows * d, DType::bf16);
-  grow(logits_, wanted * config.vocab, DType::f32);
-  if (rows <= few_rows) {
-    grow(partial1_, rows * config.heads * d, DType::f32);
-    grow(partial2_, rows * ((hidden + hidden_part - 1) / hidden_part) * d, DType::f32);
-  }
-  // Few-row kernels need these for the rows of one slot, too.
-  grow(queries_, rows * d, DType::bf16);
-  grow(mixed_, rows * d, DType::bf16);
-  grow(sums_, rows * d, DType::bf16);
-  grow(hidden_, rows * hidden, DType::bf16);
-  if (config.ffn == Ffn::dense) return;
-  const std::int64_t choices = rows * config.top_k;
-  grow(modulated_, rows * hidden, DType::bf16);
-  grow(activations_, choices * hidden, DType::bf16);
-  grow(raw_, rows * query_size, DType::f32);
-  grow(gates_, choices, DType::f32);
-  grow(indices_, choices, DType::i32);
-  grow(lists_, rows * config.experts, DType::i32);
-  grow(counts_of_experts_, static_cast<std::int64_t>(config.layers) * config.experts, DType::i32);
-}
 
 void CudaDecoder::set_biases(std::int64_t each) {
   std::int64_t size = 8;
@@ -386,12 +284,9 @@ void CudaDecoder::upload_sampling() {
 }
 
 bool CudaDecoder::needs_model(const DecodeBatch& batch) const {
-  if (batch.routes && model_.config().ffn == Ffn::some) return true;
-  // A memory with contexts needs all tokens of its sequence, also of rows without an output.
-  const auto remembers = [&](std::int32_t slot) { return slots_[static_cast<std::size_t>(slot)].remembers; };
-  if (std::any_of(batch.slots.begin(), batch.slots.end(), remembers)) return true;
   return std::any_of(batch.wanted.begin(), batch.wanted.end(), [&](const WantedRow& want) {
-    return want.kind == WantedRow::Kind::state || want.logprobs > max_logprobs;
+    return want.logprobs > max_logprobs || want.sources > GpuMixture::max_sources ||
+           memories_.needs_host(batch.slots[static_cast<std::size_t>(want.row)]);
   });
 }
 
@@ -402,6 +297,13 @@ void CudaDecoder::submit_to_model(const DecodeBatch& batch) {
   for (std::size_t row = 0; row < batch.rows(); ++row)
     if (known.tokens[row] == some::last_drawn)
       known.tokens[row] = slots_[static_cast<std::size_t>(batch.slots[row])].last;
+  note_tokens(known);
+  for (const std::int32_t slot : known.slots) {
+    const std::span<const TokenId> tokens = memories_.tokens(slot);
+    const std::size_t last = tokens.size();
+    for (std::size_t p = last - std::min<std::size_t>(last, longest_context + 1); p < last; ++p)
+      plain_->saw(slot, static_cast<std::int32_t>(p), tokens[p]);
+  }
   plain_->submit(known);
   Flight& flight = flights_.emplace_back();
   flight.result = plain_->collect();
@@ -419,25 +321,26 @@ void CudaDecoder::submit_to_model(const DecodeBatch& batch) {
 
 bool CudaDecoder::continues(const DecodeBatch& batch) const {
   if (recorded_.rows() == 0 || recorded_.rows() != batch.rows() || batch.wanted.size() != batch.rows() ||
-      recorded_.slots != batch.slots)
+      recorded_.slots != batch.slots || recorded_.routes != batch.routes)
     return false;
   for (std::size_t row = 0; row < batch.rows(); ++row) {
     const WantedRow &now = batch.wanted[row], &before = recorded_.wanted[row];
     if (batch.tokens[row] != some::last_drawn || batch.positions[row] != recorded_.positions[row] + 1 ||
         now.row != before.row || now.kind != before.kind || now.number != before.number + 1 ||
-        now.logprobs != before.logprobs)
+        now.logprobs != before.logprobs || now.sources != before.sources)
       return false;
   }
   return true;
 }
 
-void CudaDecoder::add_piece(Flight& flight, std::size_t begin, std::size_t end) {
+void CudaDecoder::add_piece(Flight& flight, std::size_t begin, std::size_t end, std::size_t first_row,
+                            std::size_t last_row) {
   // The ring entry may still hold results of an earlier step.
   for (Flight& other : flights_) {
     for (Piece& piece : other.pieces)
       if (piece.ring == ring_) gather(other, piece);
   }
-  flight.pieces.push_back({ring_, begin, end});
+  flight.pieces.push_back({ring_, begin, end, first_row, last_row});
   ring_ = (ring_ + 1) % ring_size;
 }
 
@@ -445,24 +348,34 @@ void CudaDecoder::gather(Flight& flight, Piece& piece) {
   if (piece.gathered) return;
   piece.gathered = true;
   events_[static_cast<std::size_t>(piece.ring)]->wait();
-  const SampleResult* results = results_.as<SampleResult>() + static_cast<std::ptrdiff_t>(piece.ring) * max_rows;
-  for (std::size_t i = piece.begin; i < piece.end; ++i, ++results) {
-    const WantedRow& want = flight.wanted[i];
+  results_.read(piece, flight);
+  for (std::size_t i = piece.begin; i < piece.end; ++i) {
     DecodedRow& out = flight.result.wanted[i];
-    out.token = results->token;
-    out.finite = results->finite != 0;
+    const std::int32_t slot = flight.slots[i];
     if (!out.finite) continue;
-    if (want.kind == WantedRow::Kind::draw) {
-      Slot& slot = slots_[static_cast<std::size_t>(flight.slots[i])];
-      slot.last = out.token;
-      if (slot.penalizes) plain_->drawn(flight.slots[i], out.token);
+    if (flight.sources[i] != 0 && i < flight.before.size() && out.memory.probability > 0) {
+      out.memory.of_contexts = memories_.contexts_of(slot, flight.before[i], out.token);
+      for (ContextContribution& one : out.memory.of_contexts)
+        out.memory.contexts += one.weight /= out.memory.probability;
     }
-    if (want.logprobs < 0) continue;
-    const double base = static_cast<double>(results->largest) + std::log(static_cast<double>(results->sum));
-    out.logprob = static_cast<double>(results->logit) - base;
-    for (int n = 0; n < results->tops; ++n)
-      out.top.push_back({results->top_tokens[n], static_cast<double>(results->top_logits[n]) - base});
+    out.memory.limit();
+    if (flight.wanted[i].kind != WantedRow::Kind::draw) continue;
+    slots_[static_cast<std::size_t>(slot)].last = out.token;
+    if (slots_[static_cast<std::size_t>(slot)].penalizes) plain_->drawn(slot, out.token);
   }
+}
+
+void CudaDecoder::prepare_routes(Flight& flight) {
+  DecodeResult& result = flight.result;
+  result.top_k = model_.config().top_k;
+  const std::size_t each = static_cast<std::size_t>(model_.config().layers) * static_cast<std::size_t>(result.top_k);
+  result.experts.resize(flight.rows * each);
+  result.gates.resize(flight.rows * each);
+  const std::int64_t rows = class_of(static_cast<std::int64_t>(std::min<std::size_t>(flight.rows, max_rows)));
+  if (!results_.needs_routes(rows)) return;
+  gather_all();
+  forget_graphs();
+  results_.make_routes(rows);
 }
 
 void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t end, const Piece& piece) {
@@ -474,11 +387,7 @@ void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t 
   const bool distinct = std::adjacent_find(seen.begin(), seen.end()) == seen.end();
   bool draws = wanted == count && begin == 0 && end == batch.rows();
   for (std::size_t i = piece.begin; i < piece.end; ++i) draws = draws && batch.wanted[i].kind == WantedRow::Kind::draw;
-  // Batch sizes of the graphs: 1, 2, 4, 8, 16, 32, then multiples of 64.
-  std::int64_t rows = 1;
-  while (rows < count && rows < few_rows) rows *= 2;
-  if (count > few_rows) rows = (count + 63) / 64 * 64;
-  const bool few = distinct && rows <= few_rows;
+  const std::int64_t rows = class_of(count);
   const std::size_t size = static_cast<std::size_t>(rows * arrays) * sizeof(std::int32_t);
   Pinned& own = staging(size);
   std::int32_t* to = own.as<std::int32_t>();
@@ -495,6 +404,7 @@ void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t 
     set(Array::numbers, i, want.kind == WantedRow::Kind::draw ? static_cast<std::int32_t>(want.number) : -1);
     set(Array::targets, i, want.target);
     set(Array::logprobs, i, want.logprobs);
+    set(Array::sources, i, want.sources);
     set(Array::rings, i, piece.ring);
     // Padding rows refer to no slot.
     set(Array::row_of, i,
@@ -505,230 +415,189 @@ void CudaDecoder::read(const DecodeBatch& batch, std::size_t begin, std::size_t 
   CudaState& state = device_.cuda();
   launch(state, TokenStep{array(Array::tokens, rows), array(Array::slots, rows), last_drawn_.data<std::int32_t>(),
                           static_cast<int>(rows)});
+  StepShape shape{rows, wanted, distinct, false, reports_routes(batch)};
+  memories_.choose(batch, piece, shape);
+  if (shape.sources && results_.needs_sources(rows)) {
+    gather_earlier();
+    forget_graphs();
+    results_.make_sources(rows);
+  }
   if (draws && distinct) {
-    graph(rows).launch();
+    shape.wanted = rows;
+    shape.whole = true;
+    launch_whole(shape, 1);
     recorded_ = batch;
-    recorded_class_ = rows;
+    recorded_shape_ = shape;
     return;
   }
-  make_buffers(rows, few ? rows : std::max<std::int64_t>(wanted, 1));
-  launch_step(rows, wanted, few, false);
+  prepare_states(batch, piece);
+  prepare(shape);
+  launch_step(shape);
 }
 
-cuda::Graph& CudaDecoder::graph(std::int64_t rows) {
-  make_buffers(rows, rows);
-  cuda::Graph& found = graphs_[rows];
-  if (!found.recorded()) found.record(device_, [&] { launch_step(rows, rows, rows <= few_rows, true); });
-  return found;
+void CudaDecoder::prepare_states(const DecodeBatch& batch, const Piece& piece) {
+  keeps_states_ = std::any_of(batch.wanted.begin() + static_cast<std::ptrdiff_t>(piece.begin),
+                              batch.wanted.begin() + static_cast<std::ptrdiff_t>(piece.end),
+                              [](const WantedRow& want) { return want.kind == WantedRow::Kind::state; });
+  const std::int64_t rows = class_of(static_cast<std::int64_t>(piece.end - piece.begin));
+  if (!keeps_states_ || !results_.needs_states(rows)) return;
+  gather_earlier();
+  device_synchronize(device_);
+  results_.make_states(rows);
 }
 
-void CudaDecoder::launch_step(std::int64_t rows, std::int64_t wanted, bool few, bool whole) {
-  if (few)
-    launch_few(rows);
-  else
-    launch_many(rows, wanted, whole);
-  if (wanted > 0) launch_samples(rows, wanted, few, whole);
+// Stores tokens for memories with contexts, which require those before a prediction.
+void CudaDecoder::note_tokens(const DecodeBatch& batch) {
+  memories_.note(batch, [&](std::int32_t slot) { return slots_[static_cast<std::size_t>(slot)].last; });
+  for (std::size_t row = 0; row < batch.rows(); ++row) {
+    if (memories_.needs_host(batch.slots[row]) && batch.tokens[row] != some::last_drawn)
+      plain_->saw(batch.slots[row], batch.positions[row], batch.tokens[row]);
+  }
 }
 
-void CudaDecoder::launch_few(std::int64_t rows) {
-  CudaState& state = device_.cuda();
-  const ModelConfig& config = model_.config();
-  RowInput in{};
-  in.tokens = array(Array::tokens, rows);
-  in.slots = array(Array::slots, rows);
-  in.positions = array(Array::positions, rows);
-  in.rows = static_cast<int>(rows);
-  in.width = config.d_model;
-  in.capacity = capacity_;
-  const int hidden = hidden_units(config), parts = (hidden + hidden_part - 1) / hidden_part;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const LayerPointers& layer = layers_[i];
-    RowInput first = in;
-    if (i == 0) {
-      first.table = table_;
-      first.table_scale = std::sqrt(static_cast<float>(config.d_model));
-      first.places = places_.data<float>();
-    } else {
-      follow_block(first, i - 1, parts);
+// Waits for the tokens of the earlier steps, while the device computes this one.
+void CudaDecoder::find_contexts(const StepShape& shape, const StepOutput& output) {
+  Flight& flight = flights_.back();
+  const Piece& piece = flight.pieces.back();
+  gather_earlier();
+  for (const std::int32_t slot : flight.slots) memories_.set_last(slot, slots_[static_cast<std::size_t>(slot)].last);
+  memories_.find_contexts(*batch_, piece, shape, output, flight);
+}
+
+void CudaDecoder::prepare(const StepShape& shape) {
+  steps_->prepare(shape);
+  const Arena& arena = *model_.context().arena;
+  const std::pair generation{steps_->generation(), arena.generation()};
+  if (generation == generation_) return;
+  forget_graphs();
+  generation_ = generation;
+}
+
+// Returns true if a step of this shape can be recorded. One launch before shows how much memory of the arena it uses:
+// nothing can be allocated while it is recorded.
+bool CudaDecoder::can_record(const StepShape& shape) {
+  if (shape.memory == several_memories) return false;
+  if (!steps_->uses_arena() && shape.memory == 0) return true;
+  if (launched_.find(shape) == launched_.end()) return false;
+  Arena& arena = *model_.context().arena;
+  arena.reset();
+  arena.allocate({static_cast<std::int64_t>(arena.peak_bytes() / sizeof(std::int32_t))}, DType::i32);
+  return true;
+}
+
+void CudaDecoder::launch_delayed() {
+  if (delayed_ == 0) return;
+  const cuda::CudaDeviceGuard on(device_.cuda());
+  const int steps = std::exchange(delayed_, 0);
+  const StepShape shape = recorded_shape_;
+  launch_whole(shape, steps);
+  for (auto flight = flights_.end() - steps; flight != flights_.end(); ++flight) {
+    flight->pieces.back().launched = true;
+    events_[static_cast<std::size_t>(flight->pieces.back().ring)]->record();
+  }
+}
+
+void CudaDecoder::launch_whole(const StepShape& shape, int steps) {
+  keeps_states_ = false;
+  const bool records = can_record(shape);
+  prepare(shape);
+  if (!records) {
+    for (int i = 0; i < steps; ++i) launch_step(shape);
+    return;
+  }
+  Recorded& found = graphs_[{shape, steps}];
+  if (!shape.contexts) {
+    if (!found.graph.recorded()) {
+      found.graph.record(device_, [&] {
+        if (steps_->divides(shape)) {
+          const auto sample = [&](CudaState& state, std::int64_t first, std::int64_t count, float* logits) {
+            launch_samples(state, shape, {logits, nullptr, false}, first, count);
+          };
+          steps_->run_divided(shape, rows_of(shape), steps, sample);
+          return;
+        }
+        for (int i = 0; i < steps; ++i) launch_step(shape);
+      });
     }
-    first.x = data(x1_);
-    const AttentionStep attention{first,     layer.qkv,    layer.qkv_bias,         layer.out,
-                                  cached(i), config.heads, partial1_.data<float>()};
-    launch(state, attention);
-    RowInput second = in;
-    second.partial = partial1_.data<float>();
-    second.parts = config.heads;
-    second.bias = layer.out_bias;
-    second.residual = data(x1_);
-    second.norm_weight = layer.norm1_weight;
-    second.norm_bias = layer.norm1_bias;
-    second.x = data(x2_);
-    if (!cache_.states.empty()) second.states = data(cache_.states[i]);
-    second.taps = config.conv;
-    second.taps_weight = layer.taps;
-    const FeedForwardStep block{second, layer.up, layer.up_bias, layer.down, hidden, partial2_.data<float>()};
-    if (config.ffn == Ffn::dense)
-      launch(state, block);
-    else
-      launch(state, ModulatedStep{block, layer.routes, layer.modulations});
+    return found.graph.launch();
   }
-  follow_block(in, layers_.size() - 1, parts);
-  in.x = data(x1_);
-  launch(state, HeadStep{in, head_weight_, head_bias_, config.vocab, logits_.data<float>()});
-}
-
-// Launches the norm after a layer's feed-forward block.
-void CudaDecoder::follow_block(RowInput& in, std::size_t layer, int parts) const {
-  in.partial = partial2_.data<float>();
-  in.parts = parts;
-  in.bias = layers_[layer].down_bias;
-  in.residual = data(x2_);
-  in.norm_weight = layers_[layer].norm2_weight;
-  in.norm_bias = layers_[layer].norm2_bias;
-}
-
-void CudaDecoder::launch_many(std::int64_t rows, std::int64_t wanted, bool whole) {
-  CudaState& state = device_.cuda();
-  const ModelConfig& config = model_.config();
-  const int d = config.d_model, count = static_cast<int>(rows), hidden = hidden_units(config);
-  const std::int32_t *row_slots = array(Array::slots, rows), *row_positions = array(Array::positions, rows);
-  // x1: input of attention; x2: input of the feed-forward block.
-  RowEmbedding embedding{array(Array::tokens, rows),
-                         row_positions,
-                         table_,
-                         places_.data<float>(),
-                         std::sqrt(static_cast<float>(d)),
-                         count,
-                         d,
-                         data(x1_),
-                         nullptr,
-                         0};
-  if (counts_of_experts_) {
-    embedding.cleared = counts_of_experts_.data<std::int32_t>();
-    embedding.clears = static_cast<int>(counts_of_experts_.elements());
+  // The host finds the contexts while the graph runs.
+  Arena& arena = *model_.context().arena;
+  const auto here = [&] { return static_cast<char*>(arena.allocate({1}, DType::i32).raw()); };
+  arena.reset();
+  if (!found.graph.recorded()) {
+    const char* const begin = here();
+    found.graph.record(device_, [&] { found.output = steps_->run(shape, rows_of(shape)); });
+    found.arena_words = (here() - begin) / static_cast<std::int64_t>(sizeof(std::int32_t));
+  } else {
+    arena.allocate({found.arena_words}, DType::i32);
   }
-  launch(state, embedding);
-  Product common{};
-  common.rows = count;
-  common.sum_parts = 1;
-  common.capacity = capacity_;
-  common.slots = row_slots;
-  common.positions = row_positions;
-  common.k = d;
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const LayerPointers& layer = layers_[i];
-    Product qkv = common;
-    qkv.weight = layer.qkv;
-    qkv.bias = layer.qkv_bias;
-    qkv.columns = 3 * d;
-    qkv.result = ProductResult::qkv;
-    qkv.y = data(queries_);
-    qkv.cache = cached(i);
-    qkv.a = data(x1_);
-    launch(state, qkv);
-    launch(state, RowAttention{data(queries_), d, cached(i), capacity_, row_slots, row_positions, count, config.heads,
-                               data(mixed_)});
-    Product out = common;
-    out.a = data(mixed_);
-    out.weight = layer.out;
-    out.bias = layer.out_bias;
-    out.columns = d;
-    out.result = ProductResult::residual;
-    out.residual = data(x1_);
-    out.y = data(sums_);
-    launch(state, out);
-    launch(state, RowNorm{data(sums_), nullptr, layer.norm1_weight, layer.norm1_bias, count, d, data(x2_)});
-    Product up = common;
-    up.a = data(x2_);
-    if (config.past() > 0)
-      launch(state, RowConvolution{data(x2_), data(cache_.states[i]), layer.taps, config.conv, count, d, capacity_,
-                                   row_slots, row_positions, data(mixed_)});
-    if (config.conv > 0) up.a = data(mixed_);
-    up.weight = layer.up;
-    up.bias = layer.up_bias;
-    up.columns = hidden;
-    up.result = ProductResult::gelu;
-    up.y = data(hidden_);
-    if (config.ffn == Ffn::dense)
-      launch(state, up);
-    else
-      launch_modulated(up, i, rows);
-    Product down = common;
-    down.a = data(hidden_);
-    down.weight = layer.down;
-    down.bias = layer.down_bias;
-    down.columns = d;
-    down.k = hidden;
-    down.sum_parts = hidden_part / part;
-    down.result = ProductResult::residual;
-    down.residual = data(x2_);
-    down.y = data(sums_);
-    launch(state, down);
-    if (i + 1 < layers_.size())
-      launch(state, RowNorm{data(sums_), nullptr, layer.norm2_weight, layer.norm2_bias, count, d, data(x1_)});
+  found.graph.launch();
+  finish_step(shape, found.output);
+}
+
+StepRows CudaDecoder::rows_of(const StepShape& shape) const {
+  StepRows rows{array(Array::tokens, shape.rows),
+                array(Array::slots, shape.rows),
+                array(Array::positions, shape.rows),
+                array(Array::row_of, shape.rows),
+                {}};
+  if (shape.routes) rows.report = results_.routes(array(Array::rings, shape.rows));
+  return rows;
+}
+
+// Computes the results from the logits.
+void CudaDecoder::finish_step(const StepShape& shape, const StepOutput& output) {
+  if (shape.wanted == 0) return;
+  const StepRows rows = rows_of(shape);
+  if (keeps_states_) {
+    StateReport report{};
+    report.states = output.states;
+    report.row_of = output.of_rows ? rows.row_of : nullptr;
+    report.rings = array(Array::rings, shape.rows);
+    report.wanted = static_cast<int>(shape.wanted);
+    report.width = model_.config().d_model;
+    results_.place(report);
+    launch(device_.cuda(), report);
   }
-  if (wanted == 0) return;
-  launch(state, RowNorm{data(sums_), whole ? nullptr : array(Array::row_of, rows), layers_.back().norm2_weight,
-                        layers_.back().norm2_bias, static_cast<int>(wanted), d, data(x1_)});
-  Product head = common;
-  head.rows = static_cast<int>(wanted);
-  head.a = data(x1_);
-  head.weight = head_weight_;
-  head.bias = head_bias_;
-  head.columns = config.vocab;
-  head.result = ProductResult::logits;
-  head.logits = logits_.data<float>();
-  launch(state, head);
+  if (shape.contexts) find_contexts(shape, output);
+  if (shape.memory != 0) {
+    const std::int64_t outputs = output.of_rows ? shape.rows : shape.wanted;
+    memories_.mix({outputs, rows.slots, output.of_rows || shape.whole ? nullptr : rows.row_of,
+                   Tensor::wrap(const_cast<bf16*>(output.states), {outputs, model_.config().d_model}, DType::bf16,
+                                device_, nullptr),
+                   output.logits});
+  }
+  launch_samples(device_.cuda(), shape, output, 0, shape.wanted);
+  if (!shape.sources) return;
+  GpuMixture::SourceRows report{array(Array::slots, shape.rows),   shape.whole ? nullptr : rows.row_of,
+                                array(Array::numbers, shape.rows), array(Array::targets, shape.rows),
+                                last_drawn_.data<std::int32_t>(),  array(Array::sources, shape.rows),
+                                array(Array::rings, shape.rows)};
+  report.rows = shape.wanted;
+  report.of_rows = output.of_rows;
+  report.logits = output.logits;
+  results_.place(report);
+  memories_.report(report);
 }
 
-// Computes the modulated hidden layer of the rows; up: the product before modulation.
-void CudaDecoder::launch_modulated(Product up, std::size_t layer, std::int64_t rows) {
-  CudaState& state = device_.cuda();
-  const LayerPointers& own = layers_[layer];
-  const ModelConfig& config = model_.config();
-  const int count = static_cast<int>(rows);
-  std::int32_t* const counts =
-      counts_of_experts_.data<std::int32_t>() + static_cast<std::int64_t>(layer) * config.experts;
-  bf16* const modulated = up.y;
-  up.result = ProductResult::plain;
-  up.y = data(modulated_);
-  launch(state, up);
-  Product query = up;
-  query.a = data(x2_);
-  query.weight = own.routes.weight;
-  query.bias = own.routes.bias;
-  query.columns = query_size;
-  query.result = ProductResult::logits;
-  query.logits = raw_.data<float>();
-  launch(state, query);
-  launch(state, RowRoutes{own.routes, raw_.data<float>(), count, count, indices_.data<std::int32_t>(),
-                          gates_.data<float>(), counts, lists_.data<std::int32_t>()});
-  Product one = up;
-  one.a = data(x2_);
-  one.weight = own.modulations.w1;
-  one.bias = nullptr;
-  one.y = data(activations_);
-  launch(state,
-         ExpertProduct{one, config.experts, config.top_k, count, config.token_shift, counts,
-                       lists_.data<std::int32_t>(), config.token_shift > 0 ? data(cache_.states[layer]) : nullptr});
-  launch(state, RowModulation{own.modulations, data(modulated_), data(activations_), indices_.data<std::int32_t>(),
-                              gates_.data<float>(), count, up.columns, config.top_k, modulated});
-}
-
-void CudaDecoder::launch_samples(std::int64_t rows, std::int64_t wanted, bool few, bool whole) {
+// Samples output rows first .. first + count - 1 of a step.
+void CudaDecoder::launch_samples(CudaState& state, const StepShape& shape, const StepOutput& output, std::int64_t first,
+                                 std::int64_t count) {
+  const auto of = [&](Array which) { return array(which, shape.rows) + first; };
   SampleStep in{};
-  in.logits = logits_.data<float>();
-  in.logits_of_rows = few;
+  in.logits = output.logits;
+  in.logits_of_rows = output.of_rows;
   in.vocab = model_.config().vocab;
-  in.wanted = static_cast<int>(wanted);
-  in.row_of = whole ? nullptr : array(Array::row_of, rows);
-  in.tokens = array(Array::tokens, rows);
-  in.slots = array(Array::slots, rows);
-  in.positions = array(Array::positions, rows);
-  in.numbers = array(Array::numbers, rows);
-  in.targets = array(Array::targets, rows);
-  in.logprobs = array(Array::logprobs, rows);
-  in.rings = array(Array::rings, rows);
+  in.wanted = static_cast<int>(count);
+  in.row_of = shape.whole ? nullptr : of(Array::row_of);
+  in.tokens = of(Array::tokens);
+  in.slots = of(Array::slots);
+  in.positions = of(Array::positions);
+  in.numbers = of(Array::numbers);
+  in.targets = of(Array::targets);
+  in.logprobs = of(Array::logprobs);
+  in.rings = of(Array::rings);
   in.ring_size = ring_size;
   in.ring_stride = static_cast<int>(max_rows);
   in.sampling = static_cast<const SlotSampling*>(sampling_.raw());
@@ -736,35 +605,15 @@ void CudaDecoder::launch_samples(std::int64_t rows, std::int64_t wanted, bool fe
   in.max_biases = static_cast<int>(biases_each_);
   in.counts = counts_ ? static_cast<std::uint32_t*>(counts_.raw()) : nullptr;
   in.last_drawn = last_drawn_.data<std::int32_t>();
-  in.advance = whole;
-  in.results = results_.as<SampleResult>();
-  launch(device_.cuda(), in);
-}
-
-bool supported(Model& model, const DecoderOptions& options) {
-  const ModelConfig& config = model.config();
-  const Context& ctx = model.context();
-  if (!ctx.device.is_cuda() || ctx.compute != DType::bf16 || ctx.expert_group.size() > 1) return false;
-  if (ctx.cuda->major != 9 || options.adapt_window > 0 || options.half_weights) return false;
-  const std::int64_t capacity = options.capacity > 0 ? options.capacity : config.seq_len;
-  const int hidden = hidden_units(config);
-  if (config.norm != Norm::post || config.position != Position::sinusoidal || !config.causal ||
-      config.d_model != config.heads * head_size || config.d_model % 128 != 0 || config.d_model > largest_width ||
-      hidden % 8 != 0 || config.vocab % 4 != 0 || config.vocab > largest_vocab ||
-      attention_shared_bytes(capacity) > ctx.cuda->max_shared)
-    return false;
-  if (config.ffn == Ffn::dense) return true;
-  return config.modulates() && config.use_library && !config.has_transforms() && !config.input_proj &&
-         config.training != ExpertTraining::lora && config.router == RouterKind::linear &&
-         config.routing == RoutingKind::keys && config.searches_all_keys() && config.ground == 0 &&
-         config.query_size() == query_size && config.experts <= max_experts && config.top_k <= max_choices &&
-         config.token_shift <= max_shift && (config.token_shift == 0 || config.conv == 0);
+  in.advance = shape.whole;
+  in.results = results_.samples() + first;
+  launch(state, in);
 }
 
 }  // namespace
 
 std::unique_ptr<Decoder> make_cuda_decoder(Model& model, const DecoderOptions& options) {
-  if (!supported(model, options)) return nullptr;
+  if (!has_fused_steps(model, options) && !has_model_steps(model, options)) return nullptr;
   return std::make_unique<CudaDecoder>(model, options);
 }
 

@@ -1,7 +1,7 @@
-// A decoder for Hopper GPUs: fused kernels for a step (cuda/steps.h), recorded as CUDA graphs, with sampling on the
-// device. Several steps may be in flight. A sequence has the same tokens alone and in any batch, and for any division
-// of its prompt (cuda/steps.h). Steps with a memory, reported routing or hidden states are computed by Model::decode on
-// the same cache.
+// A decoder for Hopper GPUs: steps are recorded as CUDA graphs, with sampling on the device. Several steps may be in
+// flight. A StepModel computes the rows of a step (cuda/step_model.h). A sequence has the same tokens alone and in any
+// batch, and for any division of its prompt (cuda/steps.h). A few kinds of steps are computed by Model::decode and the
+// host on the same cache.
 #pragma once
 
 #include <memory>

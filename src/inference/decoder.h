@@ -117,6 +117,7 @@ std::unique_ptr<Decoder> make_decoder(Model& model, const DecoderOptions& option
 class ModelDecoder : public Decoder {
  public:
   virtual void drawn(std::int32_t slot, TokenId token) = 0;
+  virtual void saw(std::int32_t slot, std::int32_t position, TokenId token) = 0;  // a row that the other has read
   virtual const TokenCounts& counts(std::int32_t slot) const = 0;  // empty if the sequence has no penalty
 };
 std::unique_ptr<ModelDecoder> make_model_decoder(Model& model, const DecoderOptions& options);

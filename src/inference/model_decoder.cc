@@ -59,6 +59,12 @@ class HostDecoder : public ModelDecoder {
     sequence.last = token;
     if (!sequence.counts.empty()) sequence.counts.add(token);
   }
+  void saw(std::int32_t slot, std::int32_t position, TokenId token) override {
+    Sequence& own = sequences_[static_cast<std::size_t>(slot)];
+    if (own.memory == nullptr) return;
+    own.tokens.resize(static_cast<std::size_t>(position) + 1);
+    own.tokens.back() = token;
+  }
   const TokenCounts& counts(std::int32_t slot) const override {
     return sequences_[static_cast<std::size_t>(slot)].counts;
   }
@@ -151,10 +157,7 @@ DecodeResult HostDecoder::compute(const DecodeBatch& batch) {
       const std::int32_t slot = batch.slots[row];
       part.tokens.push_back(batch.tokens[row] == last_drawn ? sequences_[static_cast<std::size_t>(slot)].last
                                                             : batch.tokens[row]);
-      if (Sequence& own = sequences_[static_cast<std::size_t>(slot)]; own.memory != nullptr) {
-        own.tokens.resize(static_cast<std::size_t>(batch.positions[row]) + 1);
-        own.tokens.back() = part.tokens.back();
-      }
+      saw(slot, batch.positions[row], part.tokens.back());
       part.slots.push_back(slot);
       part.positions.push_back(batch.positions[row]);
       part.rows.push_back(static_cast<std::int32_t>(row));

@@ -167,6 +167,46 @@ void ContextStore::distributions(const ContextMatch& match, std::vector<double>&
   }
 }
 
+ContextSpread ContextStore::spread(const ContextMatch& match, std::span<const double> weights) const {
+  ContextSpread out;
+  // passed: the fraction of an order's own contribution that reaches the distributions of itself and of the longer
+  // orders.
+  double passed = 0;
+  for (int k = settings_.longest; k >= 0; --k) {
+    passed += weights[index_of(k)];
+    if (k > match.longest) continue;
+    const Discounts d = discounts(k);
+    if (k > match.depth) {
+      out.follower += passed * (1 - d[0]);
+      passed *= d[0];
+      continue;
+    }
+    out.nodes[index_of(k)] = passed;
+    passed *= back_off(nodes_[index_of(match.nodes[index_of(k)])], d);
+  }
+  out.uniform = passed;
+  return out;
+}
+
+ContextStore::OwnShares ContextStore::own_shares() const {
+  OwnShares out;
+  out.first.assign(nodes_.size() + 1, 0);
+  for (const ContextEntry& entry : entries_) ++out.first[index_of(entry.node) + 1];
+  for (std::size_t n = 1; n < out.first.size(); ++n) out.first[n] += out.first[n - 1];
+  out.tokens.resize(entries_.size());
+  out.shares.resize(entries_.size());
+  std::vector<std::int32_t> next(out.first.begin(), out.first.end() - 1);
+  std::array<Discounts, max_orders> of_orders{};
+  for (int k = 0; k <= settings_.longest; ++k) of_orders[index_of(k)] = discounts(k);
+  for (const ContextEntry& entry : entries_) {
+    const Node& node = nodes_[index_of(entry.node)];
+    const auto at = index_of(next[index_of(entry.node)]++);
+    out.tokens[at] = entry.token;
+    out.shares[at] = static_cast<float>(own_share(entry.count, node, of_orders[index_of(node.order)]));
+  }
+  return out;
+}
+
 std::int32_t ContextStore::longest_known(const ContextMatch& match, std::int32_t target) const {
   if (match.longest > match.depth && target == match.follower) return match.longest;
   for (int k = match.depth; k >= 0; --k) {

@@ -58,6 +58,14 @@ struct ContextTerm {
   const ContextEntry* entry = nullptr;  // the target after this context; null: never seen
 };
 
+// A mixture of the distributions of the orders as a sum of sparse parts: the uniform distribution, the own shares of
+// each node (own_shares), and one further token.
+struct ContextSpread {
+  double uniform = 0;                      // weight of the uniform distribution
+  std::array<double, max_orders> nodes{};  // weight of the own shares of ContextMatch::nodes, up to its depth
+  double follower = 0;                     // of ContextMatch::follower
+};
+
 // A context that occurred only once needs no entries for longer contexts: they occurred once as well, with the same
 // follower. Its node stores the tokens before it instead, and longer nodes are created when it occurs again. This is
 // exact, and most contexts of a text need no entry.
@@ -81,6 +89,14 @@ class ContextStore {
   void estimate(const ContextMatch& match, std::int32_t target, std::span<double> out) const;
   // The same for every token: resizes `out` to [orders, vocabulary]. Bit-identical to estimate(); each order sums to 1.
   void distributions(const ContextMatch& match, std::vector<double>& out) const;
+  // Splits the mixture of distributions() with weights[orders]; equal to it up to rounding.
+  ContextSpread spread(const ContextMatch& match, std::span<const double> weights) const;
+  // Contributions of the counts of each node to its distribution: node n has [first[n], first[n + 1]).
+  struct OwnShares {
+    std::vector<std::int32_t> first, tokens;
+    std::vector<float> shares;
+  };
+  OwnShares own_shares() const;
   // Learns that `target` followed `before`, at a packed place (-1: unknown).
   void learn(std::span<const std::int32_t> before, std::int32_t target, std::int64_t place);
 

@@ -99,15 +99,20 @@ void MemoryPredictions::mix(const Tensor& states, std::span<const std::int32_t> 
 
 std::vector<ContextContribution> MemoryPredictions::contexts_of(std::int32_t text, std::span<const std::int32_t> before,
                                                                 std::int32_t value) const {
+  if (memory_.settings.contexts == 0) return {};
+  return context_contributions(memory_, context_mixtures_[static_cast<std::size_t>(text)], before, value);
+}
+
+std::vector<ContextContribution> context_contributions(const Memory& memory, const ContextMixture& mixture,
+                                                       std::span<const std::int32_t> before, std::int32_t value) {
   std::vector<ContextContribution> out;
-  if (memory_.settings.contexts == 0) return out;
-  const ContextMixture& mixture = context_mixtures_[static_cast<std::size_t>(text)];
-  const ContextMatch match = memory_.contexts.find(before);
+  if (memory.settings.contexts == 0) return out;
+  const ContextMatch match = memory.contexts.find(before);
   std::vector<double> sources(static_cast<std::size_t>(mixture.sources()));
   mixture.weights(mixture_context(match, before), sources);
-  const auto orders = static_cast<std::size_t>(memory_.contexts.settings().orders());
+  const auto orders = static_cast<std::size_t>(memory.contexts.settings().orders());
   std::array<ContextTerm, max_orders> terms;
-  memory_.contexts.terms(match, value, terms);
+  memory.contexts.terms(match, value, terms);
   double* weights = sources.data() + sources.size() - orders - 1;
   const double follower = sources.back();
   if (!match.certain) weights[orders - 1] += follower;
@@ -152,6 +157,13 @@ std::vector<std::vector<SlotContribution>> MemoryPredictions::parts_of(
   return out;
 }
 
+void MemoryShares::limit() {
+  const double all = total();
+  if (!(all > 1)) return;
+  slots /= all;
+  contexts /= all;
+}
+
 MemoryShares MemoryPredictions::shares_of(const Tensor& state, std::int32_t text,
                                           const std::vector<std::int32_t>& before, std::int32_t value,
                                           double probability, std::size_t most) {
@@ -163,11 +175,7 @@ MemoryShares MemoryPredictions::shares_of(const Tensor& state, std::int32_t text
   out.of_contexts = contexts_of(text, before, value);
   for (SlotContribution& one : out.of_slots) out.slots += one.weight /= probability;
   for (ContextContribution& one : out.of_contexts) out.contexts += one.weight /= probability;
-  // Only rounding can make the sums exceed the probability.
-  if (const double total = out.total(); total > 1) {
-    out.slots /= total;
-    out.contexts /= total;
-  }
+  out.limit();
   out.of_slots.resize(std::min(out.of_slots.size(), most));
   return out;
 }

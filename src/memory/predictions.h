@@ -33,7 +33,14 @@ struct MemoryShares {
   std::vector<SlotContribution> of_slots;        // the largest first
   std::vector<ContextContribution> of_contexts;  // the longest first
   double total() const { return slots + contexts; }
+  // Keeps the sums at most 1. Only rounding can make them exceed it.
+  void limit();
 };
+
+// Returns the contexts that contribute to the prediction of one token, the longest first; none for a memory without
+// contexts. before: the tokens before it, the latest last.
+std::vector<ContextContribution> context_contributions(const Memory& memory, const ContextMixture& mixture,
+                                                       std::span<const std::int32_t> before, std::int32_t value);
 
 class MemoryPredictions {
  public:

@@ -378,20 +378,29 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
     if (positions[i] < 0 || positions[i] >= cache.capacity)
       failed(Code::index_out_of_range, "position {} is outside a cache of {}", positions[i], cache.capacity);
   }
-  const Tensor token_ids = to_device(ctx, tokens), slot_ids = to_device(ctx, slots), places = to_device(ctx, positions);
-  Pass pass = new_pass(ctx, settings, false, token_ids, places);
-  pass.cache = cache.layers;
-  pass.slots = slot_ids;
+  DecodeRows rows{
+      to_device(ctx, tokens), to_device(ctx, slots), to_device(ctx, positions), to_device(ctx, wanted), {}, {}};
   if (config().past() > 0) {
     std::vector<std::int32_t> own, before;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       own.push_back(slots[i] * static_cast<std::int32_t>(cache.capacity) + positions[i]);
       for (std::int32_t j = 0; j <= config().past(); ++j) before.push_back(positions[i] >= j ? own.back() - j : -1);
     }
-    pass.kept_states = cache.states;
-    pass.places = to_device(ctx, own);
-    pass.past = to_device(ctx, before).reshape({static_cast<std::int64_t>(tokens.size()), config().past() + 1});
+    rows.places = to_device(ctx, own);
+    rows.past = to_device(ctx, before).reshape({static_cast<std::int64_t>(tokens.size()), config().past() + 1});
   }
+  return decode(cache, rows, settings, observer);
+}
+
+Tensor Model::decode(Cache& cache, const DecodeRows& rows, const StepSettings& settings,
+                     const ForwardObserver& observer) {
+  Context& ctx = *ctx_;
+  Pass pass = new_pass(ctx, settings, false, rows.tokens, rows.positions);
+  pass.cache = cache.layers;
+  pass.slots = rows.slots;
+  pass.kept_states = cache.states;
+  pass.places = rows.places;
+  pass.past = rows.past;
   Stream stream;
   Tensor previous_query;
   embed(ctx, pass, stream);
@@ -402,11 +411,11 @@ Tensor Model::decode(Cache& cache, const std::vector<std::int32_t>& tokens, cons
     previous_query = *tape.query();
     if (observer.layer) observer.layer(layer.index, *tape.ffn->routed());
   }
-  Tensor rows = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config().d_model});
-  gather_rows(ctx, stream.input, to_device(ctx, wanted), rows);
-  if (observer.states != nullptr) *observer.states = rows;
-  Tensor out = ctx.scratch({static_cast<std::int64_t>(wanted.size()), config().vocab}, ctx.master);
-  linear_forward(ctx, rows, parts_.head_weight, parts_.head_bias, out);
+  Tensor states = ctx.scratch({rows.wanted.dim(0), config().d_model});
+  gather_rows(ctx, stream.input, rows.wanted, states);
+  if (observer.states != nullptr) *observer.states = states;
+  Tensor out = ctx.scratch({rows.wanted.dim(0), config().vocab}, ctx.master);
+  linear_forward(ctx, states, parts_.head_weight, parts_.head_bias, out);
   return out;
 }
 

@@ -63,6 +63,17 @@ class Model {
     std::int64_t capacity = 0;
   };
   Cache make_cache(std::int64_t slots, std::int64_t capacity);
+  // Rows of a step of generation, on the device; all i32.
+  struct DecodeRows {
+    Tensor tokens, slots, positions;  // [rows]
+    Tensor wanted;                    // [wanted]: rows
+    // If a block reads earlier states (ModelConfig::past): the index of each row in the stored states, slot * capacity
+    // + position, [rows], and those of 0, 1, ... past tokens earlier, -1 before the text begins, [rows, past + 1].
+    Tensor places, past;
+  };
+  // Checks nothing, uploads nothing and waits for nothing, so that a step on a GPU can be recorded.
+  Tensor decode(Cache& cache, const DecodeRows& rows, const StepSettings& settings,
+                const ForwardObserver& observer = {});
   Tensor decode(Cache& cache, const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& slots,
                 const std::vector<std::int32_t>& positions, const std::vector<std::int32_t>& wanted,
                 const StepSettings& settings, const ForwardObserver& observer = {});

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tensor/cuda_state.h"
+#include "tensor/cuda_streams.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
 
@@ -190,6 +191,22 @@ std::size_t memory_peak(const Device& device) { return device.cuda().bytes_peak;
 int index_of(const CudaState& state) { return state.index; }
 
 CudaState& side_of(CudaState& state) { return *state.side; }
+
+std::unique_ptr<CudaState> stream_like(CudaState& state) {
+  const CudaDeviceGuard on(state);
+  int least = 0, greatest = 0;
+  SOME_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  auto other = std::make_unique<CudaState>();
+  SOME_CUDA_CHECK(cudaStreamCreateWithPriority(&other->stream, cudaStreamNonBlocking, greatest));
+  other->index = state.index;
+  other->turn = state.turn;
+  other->blas = state.blas;
+  other->multiprocessors = state.multiprocessors;
+  other->max_shared = state.max_shared;
+  other->major = state.major;
+  other->minor = state.minor;
+  return other;
+}
 
 void wait_for(CudaState& first, CudaState& second) {
   const CudaDeviceGuard on(first);

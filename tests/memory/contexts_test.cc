@@ -74,6 +74,46 @@ TEST(Contexts, EstimateWhatPlainTablesEstimate) {
   }
 }
 
+// The sparse parts of a mixture of the orders' distributions add up to it; also after eviction, which leaves implied
+// contexts.
+TEST(Contexts, SpreadIntoWhatEachNodeAdds) {
+  const int vocabulary = 40, longest = 4;
+  const ContextSettings settings{.longest = longest, .entries = 1024, .decay = 1e-4};
+  const std::vector<std::int32_t> text = text_of(5, 6000, vocabulary);
+  const std::vector<double> weights{0.1, 0.05, 0.2, 0.15, 0.1};
+  ContextStore store(settings, vocabulary);
+  std::vector<double> all;
+  std::size_t followers = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto context = before(text, i, longest);
+    if (i % 100 == 0) {
+      const ContextMatch match = store.find(context);
+      store.distributions(match, all);
+      const ContextSpread parts = store.spread(match, weights);
+      const ContextStore::OwnShares shares = store.own_shares();
+      std::vector<double> sum(static_cast<std::size_t>(vocabulary), parts.uniform / vocabulary);
+      for (int k = 0; k <= match.depth; ++k) {
+        const auto node = static_cast<std::size_t>(match.nodes[static_cast<std::size_t>(k)]);
+        for (auto at = static_cast<std::size_t>(shares.first[node]);
+             at < static_cast<std::size_t>(shares.first[node + 1]); ++at)
+          sum[static_cast<std::size_t>(shares.tokens[at])] +=
+              parts.nodes[static_cast<std::size_t>(k)] * static_cast<double>(shares.shares[at]);
+      }
+      if (parts.follower > 0) {
+        ++followers;
+        sum[static_cast<std::size_t>(match.follower)] += parts.follower;
+      }
+      for (std::size_t v = 0; v < sum.size(); ++v) {
+        double expected = 0;
+        for (std::size_t k = 0; k < weights.size(); ++k) expected += weights[k] * all[k * sum.size() + v];
+        ASSERT_NEAR(sum[v], expected, 1e-6) << "token " << v << " at " << i;
+      }
+    }
+    store.learn(context, text[i], static_cast<std::int64_t>(i));
+  }
+  EXPECT_GT(followers, 0u);
+}
+
 TEST(Contexts, NeedFewEntriesForTextThatIsNew) {
   const ContextSettings settings{.longest = 5, .entries = 1 << 20};
   std::vector<std::int32_t> text(3000);

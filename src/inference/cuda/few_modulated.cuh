@@ -3,6 +3,7 @@
 #pragma once
 
 #include "inference/cuda/few_rows.cuh"
+#include "inference/cuda/transforms.cuh"
 
 namespace some::decoding {
 
@@ -23,12 +24,16 @@ struct ModulatedShared {
     return reinterpret_cast<float*>(memory + 97792);
   }                                                                                                   // [16, 4, 16]
   static SOME_DEVICE float* keys(char* memory) { return reinterpret_cast<float*>(memory + 101888); }  // [32, 68]
-  static constexpr int bytes = 110592;
+  // Signs of the block's transforms, [32, 16].
+  static SOME_DEVICE std::uint32_t* signs(char* memory) { return reinterpret_cast<std::uint32_t*>(memory + 110592); }
+  static constexpr int bytes = 112640;
 };
 
 // Grid: as in feed_forward_few_kernel. Each block computes 16 hidden units and the contribution of the chosen experts
 // to them.
-SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
+template <bool kTransforms>
+SOME_KERNEL(threads, kTransforms ? 2 : 1)
+modulated_few_kernel(const ModulatedStep all) {
   const FeedForwardStep& in = all.block;
   const Routes& routes = all.routes;
   const Modulations& modulations = all.modulations;
@@ -37,10 +42,10 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
   uint4 *rows = ModulatedShared::rows(memory), *earlier = ModulatedShared::earlier(memory);
   const int rank = block_index() % cluster_size, cluster = block_index() / cluster_size;
   const int clusters = (in.hidden + hidden_part - 1) / hidden_part;
-  const int piece = cluster % clusters, base = cluster / clusters * tile_rows;
+  const int piece = cluster % clusters, base = cluster / clusters * in.in.cluster_rows;
   const int warp = thread_index() / 32, lane = thread_index() % 32, g = lane / 4, q = lane % 4;
   const int width = in.in.width, warp_parts = width / part, chunks = width / 8;
-  const int left = in.in.rows - base, count = left < tile_rows ? left : tile_rows;
+  const int left = in.in.rows - base, count = left < in.in.cluster_rows ? left : in.in.cluster_rows;
   const int first = piece * hidden_part + rank * 16, out_column = (rank * warp_parts + warp) * 8;
   uint4 weights1[3][2] = {}, weights2[4] = {};
   if (warp < warp_parts) {
@@ -60,7 +65,13 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
         weights2[s] = load_weights(in.weight2 + static_cast<std::int64_t>(out_column + g) * in.hidden + column);
     }
   }
-  // The thread's pair of hidden units, or of columns of the query.
+  // All experts' weights of the block's hidden units: those of the chosen ones are read once the choice is known.
+  for (int i = thread_index(); !kTransforms && all.prefetches && i < routes.experts * 16; i += threads) {
+    const int other = first + i % 16;
+    if (other < in.hidden)
+      prefetch_weights(modulations.w1 + (static_cast<std::int64_t>(i / 16) * in.hidden + other) * width, width * 2);
+  }
+  // This thread's pair of hidden units, or of columns of the query.
   const bool of_query = thread_index() >= 128;
   const int pair_row = of_query ? (thread_index() - 128) / 4 : thread_index() / 8;
   const int pair_column = of_query ? 16 + thread_index() % 4 * 2 : thread_index() % 8 * 2, unit = first + pair_column;
@@ -74,6 +85,15 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
     const int expert = i / (query_size / 4), column = i % (query_size / 4) * 4;
     copy_async(ModulatedShared::keys(memory) + expert * ModulatedShared::key_stride + column,
                routes.keys + expert * query_size + column, true);
+  }
+  if constexpr (kTransforms) {
+    for (int i = thread_index(); i < routes.experts * (transform_words / 4); i += threads) {
+      const int expert = i / (transform_words / 4), word = i % (transform_words / 4) * 4;
+      const std::int64_t block =
+          static_cast<std::int64_t>(expert) * modulations.blocks + first / some::cuda::transform_size;
+      copy_async(ModulatedShared::signs(memory) + expert * transform_words + word,
+                 modulations.signs + block * transform_words + word, true);
+    }
   }
   for (int i = thread_index(); i < modulations.shift * count * chunks; i += threads) {
     const int shift = i / (count * chunks), row = i / chunks % count, chunk = i % chunks;
@@ -127,6 +147,10 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
               chosen + row * max_choices, gates + row * max_choices, lane);
   block_sync();
   const int choices = routes.choices;
+  if (all.report.experts != nullptr && piece == 0 && rank == 0 && thread_index() < count * choices) {
+    const int row = thread_index() / choices, i = thread_index() % choices, at = row * max_choices + i;
+    report_route(all.report, base + row, i, chosen[at], gates[at]);
+  }
   float2 gains[max_choices];
   if (!of_query && pair_row < count && unit < in.hidden) {
 #pragma unroll
@@ -135,47 +159,79 @@ SOME_KERNEL(threads, 2) modulated_few_kernel(const ModulatedStep all) {
         gains[i] =
             *reinterpret_cast<const float2*>(modulations.gains + chosen[pair_row * max_choices + i] * in.hidden + unit);
   }
-  // Uses one warp per chosen expert and 8 hidden units.
   float* activations = ModulatedShared::activations(memory);
-  std::uint32_t used = 0;
-  for (int row = 0; row < count; ++row)
-    for (int i = 0; i < choices; ++i) used |= 1u << chosen[row * max_choices + i];
-  for (int task = 0; used != 0; ++task) {
-    const std::uint32_t lowest = used & (~used + 1);
-    const int half = task % 2;
-    if (half == 1) used ^= lowest;
-    if (task % warps != warp || first + 8 * half >= in.hidden) continue;
-    int expert = 0;
-    while ((lowest >> expert) != 1) ++expert;
-    const bf16* from =
-        modulations.w1 + (static_cast<std::int64_t>(expert) * in.hidden + first + 8 * half + g) * width + 8 * q;
-    uint4 weights[2 * warps];
+  if constexpr (kTransforms) {
+    // One warp per choice; all but the block's hidden units are discarded.
+    const int local = first % some::cuda::transform_size;
+    for (int item = warp; item < count * choices; item += warps) {
+      const int row = item / choices, place = row * max_choices + item % choices, expert = chosen[place];
+      const uint4* states = modulations.shift > 0 ? earlier + expert % modulations.shift * tile_rows * chunks : rows;
+      transform_state(
+          ModulatedShared::signs(memory) + expert * transform_words, lane,
+          [&](int column) {
+            if (column >= width) return uint2{0, 0};
+            return reinterpret_cast<const uint2*>(states + chunk_place(row, column / 8, chunks))[column / 4 % 2];
+          },
+          [&](int column, const float(&values)[4]) {
+            if (column < local || column >= local + 16) return;
 #pragma unroll
-    for (int s = 0; s < 2 * warps; ++s)
-      if (s < 2 * warp_parts) weights[s] = load_weights(from + 32 * s);
-    const uint4* states = modulations.shift > 0 ? earlier + expert % modulations.shift * tile_rows * chunks : rows;
-    float total[4] = {};
+            for (int r = 0; r < 4; ++r) activations[place * 16 + column - local + r] = rounded(values[r]);
+          });
+    }
+  } else {
+    // Each task is 8 hidden units of a chosen expert; a warp loads the weights of its next task while it multiplies.
+    std::uint32_t own_choices = 0;
+    for (int i = lane; i < count * choices; i += 32)
+      own_choices |= 1u << chosen[i / choices * max_choices + i % choices];
+    const std::uint32_t used = warp_or(own_choices);
+    const int tasks = 2 * count_bits(used);
+    uint4 weights[2][2 * warps];
+    const auto load = [&](int task, uint4(&to)[2 * warps]) {
+      const int unit_row = first + 8 * (task % 2);
+      if (task >= tasks || unit_row >= in.hidden) return;
+      const bf16* from = modulations.w1 +
+                         (static_cast<std::int64_t>(nth_bit(used, task / 2)) * in.hidden + unit_row + g) * width +
+                         8 * q;
 #pragma unroll
-    for (int p = 0; p < warps; ++p) {
-      if (p >= warp_parts) break;
-      float c[4] = {};
+      for (int s = 0; s < 2 * warps; ++s)
+        if (s < 2 * warp_parts) to[s] = load_weights(from + 32 * s);
+    };
+    const auto multiply_task = [&](int task, const uint4(&by)[2 * warps]) {
+      const int half = task % 2;
+      if (task >= tasks || first + 8 * half >= in.hidden) return;
+      const int expert = nth_bit(used, task / 2);
+      const uint4* states = modulations.shift > 0 ? earlier + expert % modulations.shift * tile_rows * chunks : rows;
+      float total[4] = {};
 #pragma unroll
-      for (int s = 2 * p; s < 2 * p + 2; ++s) {
-        uint4 low, high;
-        load_rows(states, chunks, s, count, lane, low, high);
-        multiply_chunk(c, low, high, weights[s]);
+      for (int p = 0; p < warps; ++p) {
+        if (p >= warp_parts) break;
+        float c[4] = {};
+#pragma unroll
+        for (int s = 2 * p; s < 2 * p + 2; ++s) {
+          uint4 low, high;
+          load_rows(states, chunks, s, count, lane, low, high);
+          multiply_chunk(c, low, high, by[s]);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[i] = add(total[i], c[i]);
       }
 #pragma unroll
-      for (int i = 0; i < 4; ++i) total[i] = add(total[i], c[i]);
-    }
+      for (int high = 0; high < 2; ++high) {
+        const int row = g + 8 * high;
+        if (row >= count) continue;
 #pragma unroll
-    for (int high = 0; high < 2; ++high) {
-      const int row = g + 8 * high;
-      if (row >= count) continue;
-      for (int i = 0; i < choices; ++i)
-        if (chosen[row * max_choices + i] == expert)
-          *reinterpret_cast<float2*>(activations + (row * max_choices + i) * 16 + 8 * half + 2 * q) =
-              float2{rounded(total[2 * high]), rounded(total[2 * high + 1])};
+        for (int i = 0; i < max_choices; ++i)
+          if (i < choices && chosen[row * max_choices + i] == expert)
+            *reinterpret_cast<float2*>(activations + (row * max_choices + i) * 16 + 8 * half + 2 * q) =
+                float2{rounded(total[2 * high]), rounded(total[2 * high + 1])};
+      }
+    };
+    load(warp, weights[0]);
+    for (int task = warp; task < tasks; task += 2 * warps) {
+      load(task + warps, weights[1]);
+      multiply_task(task, weights[0]);
+      load(task + 2 * warps, weights[0]);
+      multiply_task(task + warps, weights[1]);
     }
   }
   block_sync();

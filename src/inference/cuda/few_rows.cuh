@@ -179,10 +179,10 @@ SOME_KERNEL(threads, 2) attention_few_kernel(const AttentionStep in) {
   float* products = AttentionShared::products(memory);
   uint4* rows = AttentionShared::rows(memory);
   const int rank = block_index() % cluster_size, cluster = block_index() / cluster_size;
-  const int head = cluster % in.heads, base = cluster / in.heads * tile_rows;
+  const int head = cluster % in.heads, base = cluster / in.heads * in.in.cluster_rows;
   const int warp = thread_index() / 32, lane = thread_index() % 32, g = lane / 4, q = lane % 4;
   const int width = in.in.width, warp_parts = width / part, chunks = width / 8;
-  const int left = in.in.rows - base, count = left < tile_rows ? left : tile_rows;
+  const int left = in.in.rows - base, count = left < in.in.cluster_rows ? left : in.in.cluster_rows;
   uint4 weights[3][2] = {}, out_weights[2] = {};
   const int out_column = (rank * warp_parts + warp) * 8;
   if (warp < warp_parts) {
@@ -358,10 +358,10 @@ SOME_KERNEL(threads, 2) feed_forward_few_kernel(const FeedForwardStep in) {
   uint4* rows = FeedForwardShared::rows(memory);
   const int rank = block_index() % cluster_size, cluster = block_index() / cluster_size;
   const int clusters = (in.hidden + hidden_part - 1) / hidden_part;
-  const int piece = cluster % clusters, base = cluster / clusters * tile_rows;
+  const int piece = cluster % clusters, base = cluster / clusters * in.in.cluster_rows;
   const int warp = thread_index() / 32, lane = thread_index() % 32, g = lane / 4, q = lane % 4;
   const int width = in.in.width, warp_parts = width / part, chunks = width / 8;
-  const int left = in.in.rows - base, count = left < tile_rows ? left : tile_rows;
+  const int left = in.in.rows - base, count = left < in.in.cluster_rows ? left : in.in.cluster_rows;
   const int first = piece * hidden_part + rank * 16, out_column = (rank * warp_parts + warp) * 8;
   uint4 weights1[2][2] = {}, weights2[4] = {};
   if (warp < warp_parts) {
@@ -445,10 +445,10 @@ SOME_KERNEL(threads, 2) head_few_kernel(const HeadStep in) {
   char* memory = shared_memory();
   float* products = HeadShared::products(memory);
   uint4* rows = HeadShared::rows(memory);
-  const int rank = block_index() % cluster_size, base = block_index_y() * tile_rows;
+  const int rank = block_index() % cluster_size, base = block_index_y() * in.in.cluster_rows;
   const int warp = thread_index() / 32, lane = thread_index() % 32, g = lane / 4, q = lane % 4;
   const int width = in.in.width, warp_parts = width / part, chunks = width / 8, first = block_index() * 64;
-  const int left = in.in.rows - base, count = left < tile_rows ? left : tile_rows;
+  const int left = in.in.rows - base, count = left < in.in.cluster_rows ? left : in.in.cluster_rows;
   uint4 weights[8][2] = {};
   if (warp < warp_parts) {
 #pragma unroll

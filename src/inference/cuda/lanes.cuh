@@ -31,6 +31,8 @@ SOME_DEVICE char* shared_memory() {
 }
 SOME_DEVICE void block_sync() { __syncthreads(); }
 SOME_DEVICE void warp_sync() { __syncwarp(); }
+// True if the value is true in any thread of the block.
+SOME_DEVICE bool block_any(bool value) { return __syncthreads_or(value ? 1 : 0) != 0; }
 
 // Orders the shared and global memory accesses of all blocks of the cluster.
 SOME_DEVICE void cluster_sync() {
@@ -53,8 +55,19 @@ SOME_DEVICE std::uint64_t shuffle_up(std::uint64_t value, int by) {
   return __shfl_up_sync(0xffffffffu, static_cast<unsigned long long>(value), static_cast<unsigned>(by));
 }
 
-// c += a b for a tile of 16 rows, 8 columns and 16 terms per sum. The terms may be in any order, as long as a and b
-// agree: lane 4g + q holds rows g and g + 8 of a and column g of b.
+SOME_DEVICE std::uint32_t warp_largest(std::uint32_t value) { return __reduce_max_sync(0xffffffffu, value); }
+SOME_DEVICE std::uint32_t warp_or(std::uint32_t value) { return __reduce_or_sync(0xffffffffu, value); }
+SOME_DEVICE int count_bits(std::uint32_t value) { return __popc(value); }
+// Returns the index of the n-th lowest bit that is set.
+SOME_DEVICE int nth_bit(std::uint32_t value, int n) {
+  for (; n > 0; --n) value &= value - 1;
+  return __ffs(static_cast<int>(value)) - 1;
+}
+// Returns the first lane whose value is true.
+SOME_DEVICE int first_lane(bool value) { return __ffs(static_cast<int>(__ballot_sync(0xffffffffu, value))) - 1; }
+
+// c += a b for a tile of 16 rows, 8 columns and 16 terms of each sum. Any order of the terms is possible, as long as a
+// and b agree: lane 4g + q holds rows g and g + 8 of a and column g of b.
 SOME_DEVICE void multiply(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t a2, std::uint32_t a3,
                           std::uint32_t b0, std::uint32_t b1) {
   SOME_HOPPER(asm volatile(
@@ -76,6 +89,10 @@ SOME_DEVICE uint4 load_weights(const void* from) {
                : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
                : "l"(from));
   return value;
+}
+// Requests consecutive bytes, a multiple of 16, for L2.
+SOME_DEVICE void prefetch_weights(const void* from, int bytes) {
+  SOME_HOPPER(asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(from), "r"(bytes) : "memory"));
 }
 // Loads bypass the L1 cache, which does not see writes of other multiprocessors.
 SOME_DEVICE uint4 load_written(const uint4* from) { return __ldcg(from); }
@@ -120,5 +137,6 @@ SOME_DEVICE std::uint32_t pack(float low, float high) {
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 SOME_DEVICE int count_atomic(std::int32_t* counter) { return atomicAdd(counter, 1); }
+SOME_DEVICE void add_atomic(std::uint32_t* sum, std::uint32_t value) { atomicAdd(sum, value); }
 
 }  // namespace some::decoding

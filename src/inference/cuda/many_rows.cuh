@@ -25,12 +25,12 @@ template <int kRows, typename Step>
 SOME_KERNEL(product_threads, 2)
 product_kernel(const Step step) {
   using Shared = ProductShared<kRows>;
-  constexpr bool of_experts = std::is_same_v<Step, ExpertProduct>;
+  constexpr bool of_experts = std::is_same_v<Step, ExpertProduct>, is_pair = std::is_same_v<Step, ProductPair>;
   constexpr int stages = Shared::stages, row_warps = kRows == 32 ? 2 : 4, column_warps = 8 / row_warps;
   constexpr int row_tiles = kRows / (16 * row_warps), tiles = 8 / column_warps;  // per warp
   constexpr int load_rows = product_threads / 8, loaded = kRows / load_rows;     // rows per thread
   Product in{};
-  int base = block_index_y() * kRows;
+  int base = block_index_y() * kRows, first_column = block_index() * 64;
   const std::int32_t* list = nullptr;
   if constexpr (of_experts) {
     wait_previous();
@@ -46,12 +46,15 @@ product_kernel(const Step step) {
     list = step.lists + static_cast<std::int64_t>(expert) * step.list_stride;
     in.rows = step.counts[expert];
     in.weight += static_cast<std::int64_t>(expert) * in.columns * in.k;
+  } else if constexpr (is_pair) {
+    const int of_first = (step.first.columns + 63) / 64;
+    in = block_index() < of_first ? step.first : step.second;
+    if (block_index() >= of_first) first_column -= of_first * 64;
   } else {
     in = step;
   }
   uint4* a = reinterpret_cast<uint4*>(shared_memory());
   uint4* b = a + stages * Shared::a_chunks;
-  const int first_column = block_index() * 64;
   const int slabs = (in.k + part - 1) / part, thread = thread_index(), own_chunk = thread % 8, own_row = thread / 8;
   const bf16* from[loaded];  // the rows that this thread loads; null: zeros
 #pragma unroll
@@ -323,21 +326,16 @@ SOME_KERNEL(threads, 2) row_norm_kernel(const RowNorm in) {
 #pragma unroll
   for (int p = 0; p < most; ++p) {
     if (p >= parts) break;
-    *reinterpret_cast<uint2*>(in.x + static_cast<std::int64_t>(row) * in.width + (p * 32 + lane) * 4) =
-        uint2{pack(values[p][0], values[p][1]), pack(values[p][2], values[p][3])};
+    const int column = (p * 32 + lane) * 4;
+    const uint2 packed{pack(values[p][0], values[p][1]), pack(values[p][2], values[p][3])};
+    *reinterpret_cast<uint2*>(in.x + static_cast<std::int64_t>(row) * in.width + column) = packed;
+    if (in.states != nullptr && in.slots[row] >= 0)
+      *reinterpret_cast<uint2*>(in.states + (in.slots[row] * in.capacity + in.positions[row]) * in.width + column) =
+          packed;
   }
 }
 
-// A separate kernel that keeps the states: the convolution also reads the states of earlier rows of the same step.
-SOME_KERNEL(threads, 2) keep_states_kernel(const RowConvolution in) {
-  wait_previous();
-  const int item = block_index() * threads + thread_index(), row = item / (in.width / 8),
-            column = item % (in.width / 8) * 8;
-  if (row >= in.rows || in.slots[row] < 0) return;
-  *reinterpret_cast<uint4*>(in.states + (in.slots[row] * in.capacity + in.positions[row]) * in.width + column) =
-      load_written(reinterpret_cast<const uint4*>(in.x + static_cast<std::int64_t>(row) * in.width + column));
-}
-
+// Also reads the states of earlier rows of the same step, which an earlier kernel has stored.
 SOME_KERNEL(threads, 2) row_convolution_kernel(const RowConvolution in) {
   wait_previous();
   const int item = block_index() * threads + thread_index(), row = item / (in.width / 4),
@@ -366,6 +364,8 @@ SOME_KERNEL(threads, 2) row_routes_kernel(const RowRoutes in) {
             scores + warp * max_experts, chosen, in.gates + row * choices, lane);
   if (lane >= choices) return;
   const int expert = chosen[lane];
+  report_route(in.report, row, lane, expert, in.gates[row * choices + lane]);
+  if (in.counts == nullptr) return;
   in.lists[static_cast<std::int64_t>(expert) * in.list_stride + count_atomic(in.counts + expert)] =
       row * choices + lane;
 }

@@ -200,7 +200,7 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
   const float first = raw[lane], second = raw[lane + 32];
   const float length = square_root(warp_sum(times_add(first, first, times(second, second))));
   const float inverse = 1.0f / larger(length, 1e-12f);
-  std::uint64_t place = 0;
+  std::uint32_t place = 0;
   if (lane < routes.experts) {
     float sums[4] = {};
 #pragma unroll 4
@@ -215,7 +215,7 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
     const float score = times(add(add(sums[0], sums[1]), add(sums[2], sums[3])), inverse);
     scores[lane] = score;
     const float rank = add(routes.choice_bias != nullptr ? add(score, routes.choice_bias[lane]) : score, 0.0f);
-    place = static_cast<std::uint64_t>(ordered(rank)) << 32 | (0xffffffffu - static_cast<std::uint32_t>(lane));
+    place = ordered(rank);
   }
   warp_sync();
   float by = routes.inverse_temperature;
@@ -226,14 +226,8 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
 #pragma unroll
   for (int i = 0; i < max_choices; ++i) {
     if (i >= routes.choices) break;
-    std::uint64_t best = place;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-      const std::uint64_t other = shuffle_xor(best, offset);
-      best = other > best ? other : best;
-    }
-    if (best == place) place = 0;
-    const int one = static_cast<int>(0xffffffffu - static_cast<std::uint32_t>(best));
+    const int one = first_lane(place == warp_largest(place));
+    if (one == lane) place = 0;
     found[i] = times(scores[one], by);
     largest = larger(largest, found[i]);
     if (i == lane) expert = one;
@@ -250,6 +244,14 @@ SOME_DEVICE void route_row(const Routes& routes, const float* raw, const float* 
     chosen[lane] = expert;
     gates[lane] = own / sum;
   }
+}
+
+SOME_DEVICE void report_route(const RouteReport& to, int row, int choice, std::int32_t expert, float gate) {
+  if (to.experts == nullptr) return;
+  row += to.first_row;
+  const std::int64_t at = ((to.rings[row] * to.rows + row) * to.layers + to.layer) * to.choices + choice;
+  to.experts[at] = expert;
+  to.gates[at] = gate;
 }
 
 // Returns the modulated hidden unit.

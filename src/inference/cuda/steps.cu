@@ -3,8 +3,10 @@
 #include "inference/cuda/few_modulated.cuh"
 #include "inference/cuda/few_rows.cuh"
 #include "inference/cuda/many_rows.cuh"
+#include "inference/cuda/reports.cuh"
 #include "inference/cuda/sample.cuh"
 #include "inference/cuda/steps.h"
+#include "inference/cuda/transforms.cuh"
 #include "tensor/cuda_state.h"
 
 namespace some::decoding {
@@ -36,10 +38,19 @@ void launch_kernel(CudaState& state, void (*kernel)(Step), dim3 blocks, int bloc
 dim3 grid(std::int64_t x, std::int64_t y = 1) { return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y)); }
 std::int64_t over(std::int64_t items, std::int64_t per) { return (items + per - 1) / per; }
 
-template <int kRows>
-void launch_product(CudaState& state, const Product& step) {
-  launch_kernel(state, product_kernel<kRows, Product>, grid(over(step.columns, 64), over(step.rows, kRows)),
-                product_threads, ProductShared<kRows>::bytes, 1, step);
+// Uses the largest tiles that keep the multiprocessors busy.
+template <typename Step>
+void launch_products(CudaState& state, const Step& step, std::int64_t column_tiles, int rows) {
+  const auto run = [&]<int kRows>() {
+    launch_kernel(state, product_kernel<kRows, Step>, grid(column_tiles, over(rows, kRows)), product_threads,
+                  ProductShared<kRows>::bytes, 1, step);
+  };
+  if (column_tiles * over(rows, 64) < state.multiprocessors)
+    run.template operator()<32>();
+  else if (column_tiles * over(rows, 128) < state.multiprocessors)
+    run.template operator()<64>();
+  else
+    run.template operator()<128>();
 }
 
 }  // namespace
@@ -47,37 +58,33 @@ void launch_product(CudaState& state, const Product& step) {
 int attention_shared_bytes(std::int64_t capacity) { return AttentionShared::bytes(capacity); }
 
 void launch(CudaState& state, const AttentionStep& step) {
-  launch_kernel(state, attention_few_kernel, grid(cluster_size * step.heads * over(step.in.rows, tile_rows)), threads,
-                AttentionShared::bytes(step.in.capacity), cluster_size, step);
+  launch_kernel(state, attention_few_kernel, grid(cluster_size * step.heads * over(step.in.rows, step.in.cluster_rows)),
+                threads, AttentionShared::bytes(step.in.capacity), cluster_size, step);
 }
 
 void launch(CudaState& state, const FeedForwardStep& step) {
   launch_kernel(state, feed_forward_few_kernel,
-                grid(cluster_size * over(step.hidden, hidden_part) * over(step.in.rows, tile_rows)), threads,
+                grid(cluster_size * over(step.hidden, hidden_part) * over(step.in.rows, step.in.cluster_rows)), threads,
                 FeedForwardShared::bytes, cluster_size, step);
 }
 
 void launch(CudaState& state, const ModulatedStep& step) {
-  launch_kernel(state, modulated_few_kernel,
-                grid(cluster_size * over(step.block.hidden, hidden_part) * over(step.block.in.rows, tile_rows)),
-                threads, ModulatedShared::bytes, cluster_size, step);
+  launch_kernel(
+      state, step.modulations.signs != nullptr ? modulated_few_kernel<true> : modulated_few_kernel<false>,
+      grid(cluster_size * over(step.block.hidden, hidden_part) * over(step.block.in.rows, step.block.in.cluster_rows)),
+      threads, ModulatedShared::bytes, cluster_size, step);
 }
 
 void launch(CudaState& state, const HeadStep& step) {
   const std::int64_t blocks = over(over(step.vocab, HeadShared::columns), cluster_size) * cluster_size;
-  launch_kernel(state, head_few_kernel, grid(blocks, over(step.in.rows, tile_rows)), threads, HeadShared::bytes,
-                cluster_size, step);
+  launch_kernel(state, head_few_kernel, grid(blocks, over(step.in.rows, step.in.cluster_rows)), threads,
+                HeadShared::bytes, cluster_size, step);
 }
 
-void launch(CudaState& state, const Product& step) {
-  // Returns the largest tile size that keeps the multiprocessors busy.
-  const std::int64_t column_tiles = over(step.columns, 64);
-  if (column_tiles * over(step.rows, 64) < state.multiprocessors)
-    launch_product<32>(state, step);
-  else if (column_tiles * over(step.rows, 128) < state.multiprocessors)
-    launch_product<64>(state, step);
-  else
-    launch_product<128>(state, step);
+void launch(CudaState& state, const Product& step) { launch_products(state, step, over(step.columns, 64), step.rows); }
+
+void launch(CudaState& state, const ProductPair& step) {
+  launch_products(state, step, over(step.first.columns, 64) + over(step.second.columns, 64), step.first.rows);
 }
 
 void launch(CudaState& state, const RowRoutes& step) {
@@ -97,6 +104,12 @@ void launch(CudaState& state, const ExpertProduct& step) {
     run.template operator()<32>();
   else
     run.template operator()<64>();
+}
+
+void launch(CudaState& state, const RowTransforms& step) {
+  launch_kernel(state, row_transforms_kernel,
+                grid(over(step.modulation.rows, transform_threads / 32), step.modulation.modulations.blocks),
+                transform_threads, 0, 1, step);
 }
 
 void launch(CudaState& state, const RowModulation& step) {
@@ -126,14 +139,34 @@ void launch(CudaState& state, const RowNorm& step) {
 
 void launch(CudaState& state, const RowConvolution& step) {
   const std::int64_t items = static_cast<std::int64_t>(step.rows) * step.width;
-  launch_kernel(state, keep_states_kernel, grid(over(items / 8, threads)), threads, 0, 1, step);
-  if (step.taps > 0) launch_kernel(state, row_convolution_kernel, grid(over(items / 4, threads)), threads, 0, 1, step);
+  launch_kernel(state, row_convolution_kernel, grid(over(items / 4, threads)), threads, 0, 1, step);
 }
 
 void launch(CudaState& state, const SampleStep& step) {
   const int per_thread = static_cast<int>(over(step.vocab, sample_threads));
-  const auto kernel = per_thread <= 8 ? sample_kernel<8> : per_thread <= 16 ? sample_kernel<16> : sample_kernel<32>;
+  const auto kernel_of = [&]<int kBlocks>() {
+    return per_thread <= 8    ? sample_kernel<8, kBlocks>
+           : per_thread <= 16 ? sample_kernel<16, kBlocks>
+           : per_thread <= 32 ? sample_kernel<32, kBlocks>
+                              : sample_kernel<64, kBlocks>;
+  };
+  const auto kernel =
+      step.wanted <= state.multiprocessors ? kernel_of.template operator()<1>() : kernel_of.template operator()<2>();
   launch_kernel(state, kernel, grid(step.wanted), sample_threads, static_cast<int>(sizeof(SampleShared)), 1, step);
+}
+
+void launch(CudaState& state, const RowPlaces& step) {
+  launch_kernel(state, row_places_kernel, grid(over(step.rows, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const RowReport& step) {
+  launch_kernel(state, row_report_kernel,
+                grid(over(static_cast<std::int64_t>(step.rows) * step.report.choices, threads)), threads, 0, 1, step);
+}
+
+void launch(CudaState& state, const StateReport& step) {
+  launch_kernel(state, state_report_kernel, grid(over(static_cast<std::int64_t>(step.wanted) * step.width, threads)),
+                threads, 0, 1, step);
 }
 
 bool multiply_rows(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu, Tensor& y) {

@@ -29,6 +29,7 @@ constexpr int part = 64, hidden_part = 128;
 constexpr int head_size = 64;
 constexpr int position_block = 32;
 constexpr int largest_width = 512;  // of a model
+constexpr int few_rows = 32;        // maximum rows for cluster kernels (few_rows.cuh)
 
 // ---- Few rows (few_rows.cuh): one row per slot.
 
@@ -36,8 +37,8 @@ constexpr int largest_width = 512;  // of a model
 // products + bias.
 struct RowInput {
   const std::int32_t *tokens, *slots, *positions;  // [rows]; slots < 0: padding
-  int rows, width;
-  const float *table, *places;  // [vocab, width]; [positions, width] or null
+  int rows, width, cluster_rows;                   // cluster_rows: rows per cluster, at most tile_rows
+  const float *table, *places;                     // [vocab, width]; [positions, width] or null
   float table_scale;
   const float* partial;  // [parts, rows, width]
   int parts;
@@ -86,6 +87,16 @@ struct Routes {
   int experts, choices;
 };
 
+// Experts and gates of rows for the host: [ring, row, layer, choice], in pinned memory. Null: not reported.
+struct RouteReport {
+  std::int32_t* experts;
+  float* gates;
+  const std::int32_t* rings;  // per row: place of its next result
+  std::int64_t rows;          // of a ring
+  int layer, layers, choices;
+  int first_row = 0;  // row 0 of the kernel is this row of the step
+};
+
 // Experts that modulate the hidden layer (spec 3.9): the arguments of every kernel that computes a part of it.
 struct Modulations {
   const bf16* w1;      // [experts, hidden, width]
@@ -93,6 +104,9 @@ struct Modulations {
   float scale;
   bool additive;
   int shift;  // token shift; 0: none
+  // Experts that are Hadamard transforms: [experts, blocks of 512 hidden units, 512 bits]; null: stored matrices.
+  const std::uint32_t* signs;
+  int blocks;
 };
 
 // A layer's modulated feed-forward block: 8 blocks per 128 hidden units and 16 rows.
@@ -100,6 +114,8 @@ struct ModulatedStep {
   FeedForwardStep block;  // receives states if there is a token shift or a convolution; both together are not supported
   Routes routes;
   Modulations modulations;
+  RouteReport report;
+  bool prefetches;  // requests the weights of all experts before the routing is known
 };
 
 struct HeadStep {
@@ -135,6 +151,11 @@ struct Product {
   const std::int32_t *slots, *positions;
 };
 
+// Two products of the same rows in one kernel.
+struct ProductPair {
+  Product first, second;
+};
+
 // The routing of rows: their experts, and for every expert the list of its rows, in any order.
 struct RowRoutes {
   Routes routes;
@@ -142,8 +163,9 @@ struct RowRoutes {
   int rows, list_stride;
   std::int32_t* indices;  // [rows, choices]
   float* gates;           // [rows, choices]
-  std::int32_t* counts;   // [experts], initially 0
+  std::int32_t* counts;   // [experts], initially 0; null: no lists
   std::int32_t* lists;    // [experts, list_stride]: row * choices + choice
+  RouteReport report;
 };
 
 // Activations of the experts, for the rows that chose them: y[row * choices + choice] = w1[expert] state.
@@ -162,6 +184,16 @@ struct RowModulation {
   const float* gates;
   int rows, columns, choices;
   bf16* y;  // [rows, columns]
+};
+
+// The same for experts that are Hadamard transforms, which it computes; activations is not read.
+struct RowTransforms {
+  RowModulation modulation;
+  const bf16* x;       // [rows, width]
+  const bf16* states;  // token shift: [slots * capacity, width]
+  int width;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
 };
 
 struct RowAttention {
@@ -199,6 +231,10 @@ struct RowNorm {
   const float *weight, *bias;
   int rows, width;
   bf16* x;  // [rows, width]
+  // If not null, receives the norms as well, [slots * capacity, width].
+  bf16* states;
+  std::int64_t capacity;
+  const std::int32_t *slots, *positions;
 };
 
 // Keeps the states of rows, and adds the convolution over the states before them.
@@ -209,7 +245,7 @@ struct RowConvolution {
   int taps, rows, width;
   std::int64_t capacity;
   const std::int32_t *slots, *positions;
-  bf16* y;  // [rows, width]; not written if taps = 0
+  bf16* y;  // [rows, width]
 };
 
 // ---- Sampling (sample.cuh).
@@ -228,10 +264,10 @@ struct LogitBias {
   float bias;
 };
 // Result of a row with an output, for the host.
-struct SampleResult {
+struct alignas(16) SampleResult {
   std::int32_t token, finite;
   float logit, largest, sum;  // of the row before sampling: the log probability is logit - largest - log(sum)
-  std::int32_t tops;
+  std::int32_t tops, unused[2];
   std::int32_t top_tokens[max_logprobs];
   float top_logits[max_logprobs];
 };
@@ -256,6 +292,34 @@ struct SampleStep {
 };
 constexpr int largest_vocab = 32768;
 
+// Computes Model::DecodeRows from the numbers of a step. Padding rows take position 0 of the slot `spare`.
+struct RowPlaces {
+  const std::int32_t *slots, *positions;  // [rows]
+  int rows, past;
+  std::int32_t spare;
+  std::int64_t capacity;
+  std::int32_t *own_slots, *own_positions, *places;  // [rows]
+  std::int32_t* before;                              // [rows, past + 1]
+};
+
+// Reports the experts of a layer.
+struct RowReport {
+  const std::int32_t* indices;  // [rows, choices]
+  const float* gates;
+  int rows;
+  RouteReport report;
+};
+
+// Writes the states of output rows for the host.
+struct StateReport {
+  const bf16* states;
+  const std::int32_t* row_of;  // [wanted]: the row of the states; null: the same
+  const std::int32_t* rings;   // per wanted row
+  int wanted, width;
+  std::int64_t rows;  // of a ring
+  float* result;      // [ring, row, width]
+};
+
 // Replaces tokens below 0 by the last token sampled for their slot.
 struct TokenStep {
   std::int32_t* tokens;
@@ -268,8 +332,10 @@ void launch(CudaState& state, const FeedForwardStep& step);
 void launch(CudaState& state, const ModulatedStep& step);
 void launch(CudaState& state, const HeadStep& step);
 void launch(CudaState& state, const Product& step);
+void launch(CudaState& state, const ProductPair& step);
 void launch(CudaState& state, const RowRoutes& step);
 void launch(CudaState& state, const ExpertProduct& step);
+void launch(CudaState& state, const RowTransforms& step);
 void launch(CudaState& state, const RowModulation& step);
 void launch(CudaState& state, const RowAttention& step);
 void launch(CudaState& state, const RowKeys& step);
@@ -278,6 +344,9 @@ void launch(CudaState& state, const RowNorm& step);
 void launch(CudaState& state, const RowConvolution& step);
 void launch(CudaState& state, const SampleStep& step);
 void launch(CudaState& state, const TokenStep& step);
+void launch(CudaState& state, const RowPlaces& step);
+void launch(CudaState& state, const RowReport& step);
+void launch(CudaState& state, const StateReport& step);
 // RowProducts::on_gpu and attention_on_gpu.
 bool multiply_rows(Context& ctx, const Tensor& x, const Tensor& weights, const Tensor* bias, bool gelu, Tensor& y);
 bool attend_rows(Context& ctx, const Tensor& qkv, const Tensor& slots, const Tensor& positions, int heads,

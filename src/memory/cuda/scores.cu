@@ -136,16 +136,17 @@ struct Product {
   }
 };
 
-constexpr int scored_rows = 128;
-using ScoresTile = Product<scored_rows, 2>;
+// Both tiles compute the same bits: the scores of a row have one order of additions.
+using ScoresTile = Product<128, 2>;
+constexpr int few_rows = 16;
+using FewScoresTile = Product<few_rows, 4>;
 
-__global__ void __launch_bounds__(ScoresTile::threads)
+template <int ROWS, typename Tile>
+__global__ void __launch_bounds__(Tile::threads)
     scores_kernel(const float* rows, const float* keys, int row_count, int slots, int d, float* scores) {
   wait_previous_kernel_no_trigger();
-  using Tile = ScoresTile;
   extern __shared__ __align__(16) unsigned char product_shared[];
-  const int first_row = static_cast<int>(blockIdx.y) * scored_rows,
-            first_slot = static_cast<int>(blockIdx.x) * product_slots;
+  const int first_row = static_cast<int>(blockIdx.y) * ROWS, first_slot = static_cast<int>(blockIdx.x) * product_slots;
   float own[Tile::eights][4];
   Tile::multiply(product_shared, rows, keys, first_row, first_slot, row_count, slots, d, own);
 #pragma unroll
@@ -172,9 +173,15 @@ void score(Context& ctx, const Store& store, const float* queries, std::int64_t 
   if (d % product_depth != 0 || !fits(ctx, ScoresTile::shared_bytes))
     return matmul(ctx, rows, slots, d, {queries, DType::f32, false}, {keys, DType::f32, true}, scores, DType::f32,
                   false);
-  launch_product(ctx, scores_kernel, dim3(grid_for(slots, product_slots), grid_for(rows, scored_rows)),
-                 ScoresTile::threads, ScoresTile::shared_bytes, queries, keys, static_cast<int>(rows),
-                 static_cast<int>(slots), static_cast<int>(d), scores);
+  const auto launch = [&]<int ROWS, typename Tile>(Tile) {
+    launch_product(ctx, scores_kernel<ROWS, Tile>, dim3(grid_for(slots, product_slots), grid_for(rows, ROWS)),
+                   Tile::threads, Tile::shared_bytes, queries, keys, static_cast<int>(rows), static_cast<int>(slots),
+                   static_cast<int>(d), scores);
+  };
+  if (rows <= few_rows)
+    launch.template operator()<few_rows>(FewScoresTile{});
+  else
+    launch.template operator()<128>(ScoresTile{});
 }
 
 }  // namespace some::cuda

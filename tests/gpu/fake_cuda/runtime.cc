@@ -19,6 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "inference/cuda/steps.h"
 #include "kernel_parameters.h"
 #include "names.h"
 #include "trace.h"
@@ -154,6 +155,28 @@ std::function<void()> emulation_of(const std::string& name, const dim3& grid, vo
     const auto size = *static_cast<std::int32_t*>(arguments[1]);
     std::int32_t* const used = *static_cast<std::int32_t**>(arguments[2]);
     return [=] { std::fill_n(used, grid.x, size); };
+  }
+  if (name == "sample_kernel") {  // what a step of generation draws: always the same token
+    const auto step = *static_cast<const some::decoding::SampleStep*>(arguments[0]);
+    return [step] {
+      for (int wanted = 0; wanted < step.wanted; ++wanted) {
+        const int row = step.row_of != nullptr ? step.row_of[wanted] : wanted;
+        if (step.slots[row] < 0) continue;
+        int& ring = step.rings[wanted];
+        const bool draws = step.numbers[wanted] >= 0;
+        some::decoding::SampleResult& result = step.results[ring * step.ring_stride + wanted];
+        result.token = draws ? 40 : step.targets[wanted];
+        result.finite = 1;
+        result.sum = 1;
+        ring = (ring + 1) % step.ring_size;
+        if (!draws) continue;
+        step.last_drawn[step.slots[row]] = result.token;
+        if (!step.advance) continue;
+        step.tokens[row] = result.token;
+        ++step.positions[row];
+        ++step.numbers[wanted];
+      }
+    };
   }
   return {};
 }
