@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "kernels/reduce/deferred_sums.h"
 #include "model/ffn/expert_parallel.h"
@@ -145,12 +146,19 @@ Tensor Model::forward(Context& ctx, const Pass& pass, Tape& tape) const {
   return stream.input;
 }
 
-// dy: gradient of the result of forward(), which is overwritten. Four buffers serve all layers.
+// Most numbers of the gradients of a batch's hidden states for which those of matrices are computed concurrently with
+// the layers below, because no kernel of such a model fills a GPU. Each layer then keeps its memory.
+constexpr std::int64_t small_gradients = std::int64_t{1} << 23;
+
+// dy: gradient of the result of forward(), which is overwritten. Four buffers serve all layers, unless gradients of
+// matrices are computed concurrently.
 void Model::backward(Schedule& schedule, const DeviceBatch& batch, const Pass& pass, Tape& tape, Tensor dy,
                      const MatricesReady& ready) const {
   Context& ctx = schedule.deferring();
   const bool post = config().norm == Norm::post;
   const Shape shape = dy.shape();
+  const bool concurrent =
+      ctx.device.is_cuda() && !ready && dy.elements() * std::ssize(parts_.layers) <= small_gradients;
   DeferSums sums(schedule);
   Tensor dsum2 = ctx.scratch(shape);             // gradient of the input of the norm after the feed-forward block
   Tensor dafter_attention = ctx.scratch(shape);  // gradient of the input of the feed-forward block
@@ -167,8 +175,15 @@ void Model::backward(Schedule& schedule, const DeviceBatch& batch, const Pass& p
       dquery_below = ctx.scratch(own.query()->shape(), ctx.master);
       fill(ctx, 0, dquery_below);
     }
-    const ArenaScope scope(*ctx.arena);
+    std::optional<ArenaScope> scope;
+    if (concurrent) {
+      dsum1 = ctx.scratch(shape);
+      dsum2 = ctx.scratch(shape);
+    } else {
+      scope.emplace(*ctx.arena);
+    }
     DeferGradients gradients(schedule);
+    const bool apart = layer.ffn && layer.ffn->begin_backward(schedule, *own.ffn);
     if (!post && !layer.ffn) {
       norm2.backward(ctx, own.norm1, dy, extra, dsum1);
     } else {
@@ -188,7 +203,11 @@ void Model::backward(Schedule& schedule, const DeviceBatch& batch, const Pass& p
     if (!post) dresidual = dsum1;
     const Tensor dattended = dropped_gradient(ctx, pass, attention_place(layer), dsum1);
     layer.attention.backward(ctx, pass, own.attention, dattended, dy, post ? Into::add : Into::overwrite);
-    gradients.finish();
+    if (concurrent)
+      gradients.finish(schedule.fork());
+    else
+      gradients.finish();
+    if (apart) schedule.join();
     if (ready) ready(layer.index);
   }
   if (!post) {
@@ -279,7 +298,8 @@ Tensor Model::train_pass(Schedule& schedule, const DeviceBatch& batch, const Ste
   Tensor nll = ctx.scratch({batch.sequences.tokens}, ctx.master);
   Tensor dh = ctx.scratch(h.shape());
   head_loss(ctx, h, parts_.head_weight, parts_.head_bias, batch.targets,
-            batch.loss_scale ? LossScale(batch.loss_scale) : LossScale(settings.loss_scale), nll, &dh);
+            batch.loss_scale ? LossScale(batch.loss_scale) : LossScale(settings.loss_scale), nll, &dh,
+            ready ? nullptr : &schedule);
   if (ready) ready(config().layers);
   backward(schedule, batch, pass, tape, dh, ready);
   schedule.join();

@@ -12,7 +12,8 @@
 namespace some {
 
 SOME_OP(void, defer_gradients, (Context & ctx), (ctx))
-SOME_OP(void, finish_gradients, (Context & ctx), (ctx))
+// where: on which the gradients are computed, ctx or a forked context of the schedule.
+SOME_OP(void, finish_gradients, (Context & ctx, Context& where), (ctx, where))
 SOME_OP(void, discard_gradients, (Context & ctx),
         (ctx))  // does not fail: discards deferred gradients and stops deferring
 
@@ -23,7 +24,10 @@ class DeferGradients {
   ~DeferGradients() { discard_gradients(ctx_); }
   DeferGradients(const DeferGradients&) = delete;
   DeferGradients& operator=(const DeferGradients&) = delete;
-  void finish() { finish_gradients(ctx_); }
+  void finish() { finish_gradients(ctx_, ctx_); }
+  // Computes the gradients on a forked context of the schedule, where those of biases are complete as well. What they
+  // read must neither move nor change until the schedule is joined.
+  void finish(Context& forked) { finish_gradients(ctx_, forked); }
 
  private:
   Context& ctx_;

@@ -42,9 +42,18 @@ SOME_OP(void, hadamard_experts_backward, (Context & ctx, const HadamardExpertsBa
 // if additive, z + V, from which alone dz and dV follow. Written if allocated; the model allocates it in
 // training if hadamard_keeps_modulation is true, and then passes it to the backward pass.
 SOME_OP(bool, hadamard_keeps_modulation, (Context & ctx), (ctx))
+// Columns with which hidden, v, h, dh and dhidden should be allocated, all alike: at least f. What is in the others
+// does not matter.
+SOME_OP(std::int64_t, hadamard_modulate_width, (Context & ctx, const HadamardExperts& experts), (ctx, experts))
 SOME_OP(void, hadamard_modulate_forward, (Context & ctx, const Modulation& in, Tensor& v, Tensor& h), (ctx, in, v, h))
 
-// schedule: for work that may run concurrently; null: none does.
+// Sorts the routing slots by expert, which the gains' gradient needs on a GPU, for in.plan of
+// hadamard_modulate_backward. It depends on nothing but the routing, so it may run concurrently with what precedes the
+// backward pass of a block. Empty on the CPU, or if the gains have no gradient.
+SOME_OP(DispatchPlan, hadamard_modulate_plan, (Context & ctx, const Modulation& in), (ctx, in))
+// in.plan: from hadamard_modulate_plan, or empty. schedule: for the gradient of the gains, which may run concurrently
+// with later work: the caller joins it before it reads that gradient, and before it changes or releases dh, dhidden,
+// what `in` refers to, or the scratch memory taken here. null: nothing runs concurrently.
 // dh [T, f] compute may be overwritten. v: from the forward pass, or empty. dhidden [T, f] compute and dgates [T, k]
 // master are overwritten; in.gains.grad ([E, f] master, may be empty) and dstates ([T, d] compute) are ADDED to. rows
 // must come from conv_rows.

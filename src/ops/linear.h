@@ -1,4 +1,6 @@
-// Dense layers: y = x W^T + b, optionally followed by the exact (erf) GELU. Weights are [out, in].
+// Dense layers: y = x W^T + b, optionally followed by the exact (erf) GELU. Weights are [out, in]. On a GPU, matrices
+// in compute precision given to linear_forward and linear_backward may have more columns than are used, which are
+// neither read nor written: rows that are further apart can be better aligned.
 #pragma once
 
 #include "runtime/op.h"

@@ -63,8 +63,10 @@ struct Layers {
   }
 };
 
-// twice: the first matrix's gradient is added to again while it is deferred.
-OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix> matrices, bool twice) {
+// twice: the first matrix's gradient is added to again while it is deferred. forked: the gradients are computed on a
+// forked context.
+OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix> matrices, bool twice,
+                 bool forked = false) {
   OpCase one;
   one.name = "held_gradients_" + name;
   one.inputs = [=] { return held_inputs(rows, matrices); };
@@ -80,8 +82,12 @@ OpCase held_case(const std::string& name, std::int64_t rows, std::vector<Matrix>
     DeferGradients gradients(schedule);
     for (std::size_t i = 0; i < matrices.size(); ++i) layers.backward(ctx, i);
     if (twice) layers.backward(ctx, 0);
-    gradients.finish();
+    if (forked)
+      gradients.finish(schedule.fork());
+    else
+      gradients.finish();
     sums.finish();
+    schedule.join();
     Arrays out;
     for (std::size_t i = 0; i < matrices.size(); ++i) {
       out[numbered("dweight", i)] = read(layers.weights[i].grad);
@@ -115,6 +121,7 @@ const bool added = add_cases({
     held_case("many_tiles", 499, many_tiles(), false),
     held_case("many_tiles_twice", 61, many_tiles(), true),
     held_case("few_tiles", 130, {{40, 24, true}, {72, 200, false}, {33, 17, true}, {8, 8, true}}, true),
+    held_case("forked", 300, {{64, 40, true}, {36, 20, true}, {200, 136, true}, {8, 128, false}}, false, true),
     held_case("more_than_fit_a_launch", 70, std::vector<Matrix>(10, {24, 40, true}), false),
 });
 

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "ops/columns.h"
 #include "ops/conv.h"
 #include "ops/harness.h"
 #include "runtime/schedule.h"
@@ -132,8 +133,10 @@ Arrays run_experts(const HadamardShape& s, Lab& lab, const Arrays& in) {
 
 Arrays run_modulated(const HadamardShape& s, Lab& lab, const Arrays& in) {
   Context& ctx = lab.context();
+  const std::int64_t width = hadamard_modulate_width(ctx, experts_of(ctx, s));
+  EXPECT_GE(width, s.f);
   Modulation m;
-  m.hidden = lab.compute(in.at("hidden"));
+  m.hidden = lab.compute(widened(in.at("hidden"), width));
   m.states = lab.compute(in.at("x"));
   m.token_shift = s.token_shift;
   if (s.token_shift > 0) {
@@ -146,19 +149,24 @@ Arrays run_modulated(const HadamardShape& s, Lab& lab, const Arrays& in) {
   m.scale = scale;
   m.additive = s.additive;
   m.hadamard = experts_of(ctx, s);
-  Tensor none, v = lab.new_compute({s.tokens, s.f}), y = lab.new_compute({s.tokens, s.f}),
-               again = lab.new_compute({s.tokens, s.f});
+  Tensor none, v = lab.new_compute({s.tokens, width}), y = lab.new_compute({s.tokens, width}),
+               again = lab.new_compute({s.tokens, width});
   hadamard_modulate_forward(ctx, m, v, y);
   hadamard_modulate_forward(ctx, m, none, again);
-  EXPECT_EQ(read(y).values, read(again).values);
+  EXPECT_EQ(narrowed(y, s.f).values, narrowed(again, s.f).values);
   const auto backward = [&](const Tensor& kept) {
     if (m.gains.grad) m.gains.grad = lab.master(in.at("dgains0"));
-    Tensor dh = lab.compute(in.at("dy")), dhidden = lab.new_compute({s.tokens, s.f}), dx = lab.compute(in.at("dx0")),
-           dgates = lab.new_master({s.tokens, s.k});
+    Tensor dh = lab.compute(widened(in.at("dy"), width)), dhidden = lab.new_compute({s.tokens, width}),
+           dx = lab.compute(in.at("dx0")), dgates = lab.new_master({s.tokens, s.k});
     Schedule schedule(ctx);
+    m.plan = kept ? hadamard_modulate_plan(schedule.fork(), m) : DispatchPlan();
     hadamard_modulate_backward(ctx, dh, m, kept, dhidden, dx, dgates, kept ? &schedule : nullptr);
-    Arrays results{
-        {"y", read(y)}, {"v", read(v)}, {"dhidden", read(dhidden)}, {"dx", read(dx)}, {"dgates", read(dgates)}};
+    schedule.join();
+    Arrays results{{"y", narrowed(y, s.f)},
+                   {"v", narrowed(v, s.f)},
+                   {"dhidden", narrowed(dhidden, s.f)},
+                   {"dx", read(dx)},
+                   {"dgates", read(dgates)}};
     if (s.additive && !ctx.device.is_cpu()) {  // what a GPU keeps is z + V
       Array& modulation = results.at("v");
       for (std::size_t i = 0; i < modulation.values.size(); ++i) modulation.values[i] -= in.at("hidden").values[i];

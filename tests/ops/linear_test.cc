@@ -1,5 +1,6 @@
 #include "ops/linear.h"
 
+#include "ops/columns.h"
 #include "ops/harness.h"
 #include "ops/linear_pair.h"
 
@@ -31,26 +32,29 @@ Arrays linear_inputs(std::int64_t rows, std::int64_t in, std::int64_t out) {
           {"dx0", normals({rows, in}, "dx0")}};
 }
 
-OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool with_bias, Into into) {
+// apart: columns that matrices of activations have in addition on a GPU.
+OpCase linear_case(std::int64_t rows, std::int64_t in, std::int64_t out, bool with_bias, Into into,
+                   std::int64_t apart = 0) {
   OpCase one;
-  one.name =
-      fmt::format("linear_{}x{}x{}{}{}", rows, in, out, with_bias ? "_bias" : "", into == Into::add ? "_add" : "");
+  one.name = fmt::format("linear_{}x{}x{}{}{}{}", rows, in, out, with_bias ? "_bias" : "",
+                         into == Into::add ? "_add" : "", apart > 0 ? "_apart" : "");
   one.inputs = [=] { return linear_inputs(rows, in, out); };
   one.run = [=](Lab& lab, const Arrays& in_) {
     const Param weight = lab.param(in_.at("weight"), in_.at("dweight0"));
     const Param bias = with_bias ? lab.param(in_.at("bias"), in_.at("dbias0")) : Param{};
-    const Tensor x = lab.compute(in_.at("x")), dy = lab.compute(in_.at("dy"));
-    Tensor y = lab.new_compute({rows, out}), y_master = lab.new_master({rows, out});
+    const std::int64_t more = lab.context().device.is_cpu() ? 0 : apart;
+    const Tensor x = lab.compute(widened(in_.at("x"), in + more)), dy = lab.compute(widened(in_.at("dy"), out + more));
+    Tensor y = lab.new_compute({rows, out + more}), y_master = lab.new_master({rows, out});
     linear_forward(lab.context(), x, weight, bias, y);
     linear_forward(lab.context(), x, weight, bias, y_master);
-    Tensor dx = into == Into::add ? lab.compute(in_.at("dx0")) : lab.new_compute({rows, in});
+    Tensor dx = into == Into::add ? lab.compute(widened(in_.at("dx0"), in + more)) : lab.new_compute({rows, in + more});
     linear_backward(lab.context(), dy, x, weight, bias, &dx, into);
     // dy in master precision, and dx not needed
     const Param again = lab.param(in_.at("weight"), in_.at("dweight0"));
     linear_backward(lab.context(), lab.master(in_.at("dy")), x, again, Param{}, nullptr, Into::overwrite);
-    Arrays results{{"y", read(y)},
+    Arrays results{{"y", narrowed(y, out)},
                    {"y_master", read(y_master)},
-                   {"dx", read(dx)},
+                   {"dx", narrowed(dx, in)},
                    {"dweight", read(weight.grad)},
                    {"dweight_master", read(again.grad)}};
     if (with_bias) results["dbias"] = read(bias.grad);
@@ -208,6 +212,8 @@ const bool added = add_cases({
     linear_case(130, 33, 17, false, Into::overwrite),
     linear_case(300, 64, 200, true, Into::add),
     linear_case(1100, 48, 40, true, Into::overwrite),
+    linear_case(300, 72, 200, true, Into::add, 8),
+    linear_case(130, 40, 24, true, Into::overwrite, 8),
     linear_inputs_case(1, 12, 11, 5, Into::add),
     linear_inputs_case(130, 64, 72, 200, Into::overwrite),
     linear_inputs_case(300, 320, 256, 128, Into::add),

@@ -5,8 +5,8 @@
 //
 // Each matmul of a tile takes 128 tensor core cycles; there are 2 forward and 7 backward (see tiles.cuh). With mma.sync
 // each matmul would take 256 to 320 cycles of shared memory bandwidth. Documents are short, so the number of resident
-// blocks matters most: three per multiprocessor backward, four forward. dq, and dk with dv, are computed by different
-// blocks of the same launch. Each block computes the row sums of dout * out itself, which saves a launch.
+// blocks matters most: four per multiprocessor forward; backward three for dk and dv and four for dq, which need fewer
+// registers and are a kernel of their own. Each block computes the row sums of dout * out itself, which saves a launch.
 #include <algorithm>
 
 #include "kernels/attention/flash_hopper.h"
@@ -34,7 +34,8 @@ struct Room {
   static constexpr int bytes = 1024 + barriers + 2 * 8;
 };
 using ForwardRoom = Room<1, 2>;
-using BackwardRoom = Room<2, 3>;
+using KeysRoom = Room<2, 3>;
+using QueriesRoom = Room<2, 2>;
 
 struct HopperAttention {
   CUtensorMap qkv, out, dout;
@@ -71,14 +72,15 @@ __device__ __forceinline__ void pack_weights(std::uint32_t (&packed)[4][4], cons
 // Work of one block: tile `tile` of a sequence of `tiles` tiles, for one head.
 struct Share {
   int head, begin, length, tiles, tile;
-  bool exists, keys;  // keys: compute dk and dv of these rows instead of dq
+  bool exists;
 };
 
 // Returns the work of the block with this number. Blocks are numbered by levels, the highest first. Level s has one
 // tile of each sequence with at least s tiles: the tile that streams s tiles when causal. So the longest work starts
 // first, and no block is idle. A warp compares two sequences per lane; with more, every sequence has a block at every
 // level.
-template <bool kBackward>
+// With kKeys, the rows of the tile are keys, and the tiles of queries stream past.
+template <bool kKeys>
 __device__ __forceinline__ Share find_share(const HopperAttention& all, int number) {
   const AttentionArguments& common = all.common;
   const int lane = threadIdx.x & 31;
@@ -86,8 +88,6 @@ __device__ __forceinline__ Share find_share(const HopperAttention& all, int numb
   Share share{};
   share.head = number % common.heads;
   number /= common.heads;
-  share.keys = kBackward && (number & 1) == 0;
-  if (kBackward) number /= 2;
   const auto tiles_in = [](int length) { return (length + rows - 1) / rows; };
   if (all.sequences > max_compared) {
     const int sequence = number % all.sequences;
@@ -122,7 +122,7 @@ __device__ __forceinline__ Share find_share(const HopperAttention& all, int numb
     }
   }
   share.tiles = tiles_in(share.length);
-  share.tile = share.keys ? share.tiles - level : level - 1;
+  share.tile = kKeys ? share.tiles - level : level - 1;
   return share;
 }
 
@@ -267,11 +267,11 @@ __device__ __forceinline__ void keys_backward(const HopperAttention& all, const 
   const int width = common.heads * rows, first = share.tile * rows;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int first_step = common.causal ? share.tile : 0, steps = share.tiles - first_step;
-  const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * BackwardRoom::stage_bytes; };
-  const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
+  const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * KeysRoom::stage_bytes; };
+  const auto full = [&](int step) { return base + KeysRoom::barriers + 8 * (step & 1); };
   const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + (first_step + step) * rows;
-    mbarrier_expect_bytes(full(step), BackwardRoom::stage_bytes + more);
+    mbarrier_expect_bytes(full(step), KeysRoom::stage_bytes + more);
     tma_load_box(stage(step), &all.qkv, full(step), column, row, 0);
     tma_load_box(stage(step) + tile_bytes, &all.dout, full(step), column, row, 0);
     tma_load_box(stage(step) + 2 * tile_bytes, &all.out, full(step), column, row, 0);
@@ -356,8 +356,8 @@ __device__ __forceinline__ void queries_backward(const HopperAttention& all, con
   const int width = common.heads * rows, first = share.tile * rows;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
   const int steps = common.causal ? share.tile + 1 : share.tiles;
-  const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * BackwardRoom::stage_bytes; };
-  const auto full = [&](int step) { return base + BackwardRoom::barriers + 8 * (step & 1); };
+  const auto stage = [&](int step) { return base + 2 * tile_bytes + (step & 1) * QueriesRoom::stage_bytes; };
+  const auto full = [&](int step) { return base + QueriesRoom::barriers + 8 * (step & 1); };
   const auto load = [&](int step, int more) {  // called by one thread
     const int column = share.head * rows, row = share.begin + step * rows;
     mbarrier_expect_bytes(full(step), 2 * tile_bytes + more);
@@ -432,25 +432,34 @@ __global__ void __launch_bounds__(threads, 4) hopper_forward_kernel(const __grid
 #endif
 }
 
-__global__ void __launch_bounds__(threads, 3) hopper_backward_kernel(const __grid_constant__ HopperAttention all) {
+__global__ void __launch_bounds__(threads, 3) hopper_keys_backward_kernel(const __grid_constant__ HopperAttention all) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char memory[];
-  const std::uint32_t base = prepare<BackwardRoom>(memory);
+  const std::uint32_t base = prepare<KeysRoom>(memory);
   wait_previous_kernel();
   const Share share = find_share<true>(all, blockIdx.x);
   if (!share.exists) return;
-  if (share.keys) {
-    keys_backward(all, share, base,
-                  reinterpret_cast<float*>(memory + (base - shared_address(memory)) + BackwardRoom::row_data));
-  } else {
-    queries_backward(all, share, base);
-  }
+  keys_backward(all, share, base,
+                reinterpret_cast<float*>(memory + (base - shared_address(memory)) + KeysRoom::row_data));
+#endif
+}
+
+// Follows the kernel above directly and reads nothing that it writes, so its blocks run beside the last ones of that
+// kernel and wait only at their end, for the kernels that follow. What they read is complete: the kernel above lets
+// this one start after its own wait.
+__global__ void __launch_bounds__(threads, 4)
+    hopper_queries_backward_kernel(const __grid_constant__ HopperAttention all) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char memory[];
+  const std::uint32_t base = prepare<QueriesRoom>(memory);
+  const Share share = find_share<false>(all, blockIdx.x);
+  if (share.exists) queries_backward(all, share, base);
+  wait_previous_kernel();
 #endif
 }
 
 template <typename Kernel>
-void launch(const Context& ctx, Kernel kernel, HopperAttention& all, const Sequences& sequences, int kinds,
-            int shared) {
+void launch(const Context& ctx, Kernel kernel, HopperAttention& all, const Sequences& sequences, int shared) {
   const AttentionArguments& common = all.common;
   const std::int64_t width = static_cast<std::int64_t>(common.heads) * rows;
   all.qkv = describe(common.qkv, 3 * width, common.tokens, 1, rows);
@@ -459,8 +468,8 @@ void launch(const Context& ctx, Kernel kernel, HopperAttention& all, const Seque
   std::int64_t tiles = sequences.count * all.max_tiles;
   if (sequences.count <= max_compared) tiles = std::min(tiles, (common.tokens + (rows - 1) * sequences.count) / rows);
   SOME_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-  launch_dependent(ctx, kernel, static_cast<unsigned>(tiles * common.heads * kinds), threads,
-                   static_cast<std::size_t>(shared), all);
+  launch_dependent(ctx, kernel, static_cast<unsigned>(tiles * common.heads), threads, static_cast<std::size_t>(shared),
+                   all);
 }
 
 }  // namespace
@@ -473,7 +482,7 @@ bool fits_hopper(const Context& ctx, const AttentionArguments& arguments) {
 void launch_hopper_forward(Context& ctx, const AttentionArguments& arguments, const Sequences& sequences) {
   HopperAttention all{};
   all.common = arguments;
-  launch(ctx, hopper_forward_kernel, all, sequences, 1, ForwardRoom::bytes);
+  launch(ctx, hopper_forward_kernel, all, sequences, ForwardRoom::bytes);
 }
 
 void launch_hopper_backward(Context& ctx, const AttentionArguments& arguments, const Sequences& sequences) {
@@ -482,7 +491,8 @@ void launch_hopper_backward(Context& ctx, const AttentionArguments& arguments, c
   const std::int64_t width = static_cast<std::int64_t>(arguments.heads) * rows;
   all.out = describe(arguments.out, width, arguments.tokens, 1, rows);
   all.dout = describe(arguments.dout, width, arguments.tokens, 1, rows);
-  launch(ctx, hopper_backward_kernel, all, sequences, 2, BackwardRoom::bytes);
+  launch(ctx, hopper_keys_backward_kernel, all, sequences, KeysRoom::bytes);
+  launch(ctx, hopper_queries_backward_kernel, all, sequences, QueriesRoom::bytes);
 }
 
 }  // namespace some::cuda

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/strided_matmul.h"
 #include "kernels/cuda/toolkit.cuh"
 
 namespace some::cuda {
@@ -37,7 +37,7 @@ struct Problem {
 };
 
 // Here `key.first...` describes cuBLASLt's left matrix.
-Problem make_problem(const MatmulKey& key, const void* bias) {
+Problem make_problem(const MatmulKey& key, const void* bias, const RowStrides& strides = {}) {
   Problem problem{};
   SOME_CUBLAS_CHECK(cublasLtMatmulDescInit(&problem.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
   const cublasOperation_t left_op = key.first_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -61,11 +61,11 @@ Problem make_problem(const MatmulKey& key, const void* bias) {
   const std::int64_t right_rows = key.second_transposed ? key.n : key.k,
                      right_columns = key.second_transposed ? key.k : key.n;
   SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.left, static_cast<cudaDataType_t>(key.first_type), left_rows,
-                                             left_columns, left_rows));
+                                             left_columns, strides.second > 0 ? strides.second : left_rows));
   SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.right, static_cast<cudaDataType_t>(key.second_type), right_rows,
-                                             right_columns, right_rows));
-  SOME_CUBLAS_CHECK(
-      cublasLtMatrixLayoutInit(&problem.result, static_cast<cudaDataType_t>(key.result_type), key.m, key.n, key.m));
+                                             right_columns, strides.first > 0 ? strides.first : right_rows));
+  SOME_CUBLAS_CHECK(cublasLtMatrixLayoutInit(&problem.result, static_cast<cudaDataType_t>(key.result_type), key.m,
+                                             key.n, strides.result > 0 ? strides.result : key.m));
   return problem;
 }
 
@@ -136,6 +136,11 @@ const cublasLtMatmulAlgo_t& algorithm_for(CudaState& state, const MatmulKey& key
 
 void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView first, MatrixView second,
             void* result, DType result_type, bool add, const void* bias) {
+  matmul_strided(ctx, m, n, k, first, second, result, result_type, add, bias, {});
+}
+
+void matmul_strided(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, MatrixView first, MatrixView second,
+                    void* result, DType result_type, bool add, const void* bias, const RowStrides& strides) {
   if (m == 0 || n == 0) return;
   CudaState& state = *ctx.cuda;
   MatmulKey key;
@@ -158,7 +163,10 @@ void matmul(Context& ctx, std::int64_t m, std::int64_t n, std::int64_t k, Matrix
   MatmulKey asked = key;
   if (!key.second_transposed) asked.n = rounded(key.n);
   if (!key.first_transposed && key.second_transposed) asked.k = rounded(key.k);
-  Problem problem = make_problem(key, bias);
+  // Rows that are further apart than they are long are better aligned: asks as if they were as long.
+  if (strides.result > key.m && !key.first_transposed) asked.m = strides.result;
+  if (strides.first > key.k && !key.second_transposed) asked.k = strides.first;
+  Problem problem = make_problem(key, bias, strides);
   const float one = 1.0f, beta = add ? 1.0f : 0.0f;
   const auto run = [&](const cublasLtMatmulAlgo_t& algorithm) {
     return cublasLtMatmul(state.blas, &problem.operation, &one, second.data, &problem.left, first.data, &problem.right,

@@ -293,7 +293,8 @@ namespace {
 
 // Launches the sums. If target is null, only what the source writes is computed.
 template <typename Source>
-void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int64_t columns, float* target) {
+void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int64_t columns, float* target,
+                 std::int64_t wanted = -1) {
   const int column_blocks = grid_for(columns, warp_size * Source::WIDTH);
   // About four blocks per multiprocessor on the largest GPUs, but at least 64 rows per block.
   const std::int64_t chunks = std::clamp<std::int64_t>(528 / column_blocks, 1, (rows + 63) / 64);
@@ -303,13 +304,13 @@ void launch_sums(Context& ctx, const Source& source, std::int64_t rows, std::int
   float* partials = target != nullptr ? partial_sums_buffer(ctx, used * columns) : nullptr;
   launch_dependent(ctx, column_sums_kernel<Source>, dim3(column_blocks, used), threads, 0, source, rows, columns,
                    rows_per_chunk, partials);
-  if (target != nullptr) add_partials(ctx, partials, used, columns, target);
+  if (target != nullptr) add_partials(ctx, partials, used, columns, target, wanted);
 }
 
 }  // namespace
 
 void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
-                     bf16* copy) {
+                     bf16* copy, std::int64_t wanted) {
   if (rows == 0 || columns == 0) return;
   with_real_type(type, "a sum over rows", [&](auto tag) {
     using T = decltype(tag);
@@ -317,8 +318,8 @@ void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows,
     const T* source = static_cast<const T*>(x);
     const auto launch = [&](auto of_width) {
       constexpr int W = decltype(of_width)::value;
-      copy != nullptr ? launch_sums(ctx, Copied<T, W>{source, copy}, rows, columns, target)
-                      : launch_sums(ctx, Plain<T, W>{source}, rows, columns, target);
+      copy != nullptr ? launch_sums(ctx, Copied<T, W>{source, copy}, rows, columns, target, wanted)
+                      : launch_sums(ctx, Plain<T, W>{source}, rows, columns, target, wanted);
     };
     if (columns % 8 == 0 && aligned16(x) && aligned16(copy))
       launch(std::integral_constant<int, width>{});

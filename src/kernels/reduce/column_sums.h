@@ -18,10 +18,10 @@ float* partial_sums_buffer(Context& ctx, std::int64_t count);
 void add_partials(Context& ctx, const float* partials, int chunks, std::int64_t columns, float* target,
                   std::int64_t split = -1, float* second = nullptr);
 
-// Computes target[c] += sum over t of x[t, c]; x: [rows, columns] f32 or bf16. If `copy` is not null, x is also written
-// there in bf16.
+// Computes target[c] += sum over t of x[t, c], for all columns or the first `wanted`; x: [rows, columns] f32 or bf16.
+// If `copy` is not null, x is also written there in bf16.
 void add_column_sums(Context& ctx, const void* x, DType type, std::int64_t rows, std::int64_t columns, float* target,
-                     __nv_bfloat16* copy = nullptr);
+                     __nv_bfloat16* copy = nullptr, std::int64_t wanted = -1);
 
 // Computes dy *= GELU'(pre) and, if target is not null, target[c] += sum of column c of the new dy. pre, dy: [rows,
 // columns].

@@ -39,8 +39,12 @@ class FeedForward {
   // previous_query: query of the layer below; null: none.
   virtual std::unique_ptr<Tape> forward(Context& ctx, const Pass& pass, const Tensor& x,
                                         const Tensor* previous_query) const = 0;
-  // May overwrite the tape. The caller releases the arena memory used here, because deferred gradients of matrices may
-  // still need it.
+  // Begins work of backward() that needs only the tape, on a forked context of the schedule; called before the gradient
+  // of the output is computed. Returns true if such work, or work forked in backward(), runs until the schedule is
+  // joined.
+  virtual bool begin_backward(Schedule&, Tape&) const { return false; }
+  // May overwrite the tape. The caller releases the arena memory used here, after it has joined what begin_backward has
+  // announced, because that and deferred gradients of matrices may still need it.
   virtual void backward(Schedule& schedule, const Pass& pass, Tape& tape, const Gradients& gradients) const = 0;
 
   // Expert parallelism: takes part in the passes of other ranks, whose tokens need the experts of this rank.

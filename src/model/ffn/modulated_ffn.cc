@@ -65,9 +65,12 @@ void ModulatedFfn::declare_more(Declaration& declare) {
 
 void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) const {
   auto& tape = static_cast<Tape&>(kept);
-  const std::int64_t tokens = tape.conv_out.dim(0), f = config_->d_ffn;
+  const std::int64_t tokens = tape.conv_out.dim(0), f = config_->d_ffn,
+                     width = pass.training && config_->has_transforms()
+                                 ? hadamard_modulate_width(ctx, tape.weights.hadamard)
+                                 : f;
   Modulation& modulation = tape.modulation;
-  modulation.hidden = ctx.scratch({tokens, f});
+  modulation.hidden = ctx.scratch({tokens, width});
   linear_forward(ctx, tape.conv_out, hidden_weight_, hidden_bias_, modulation.hidden);
   modulation.states = config_->token_shift > 0 ? tape.states : tape.seen;
   modulation.token_shift = config_->token_shift;
@@ -80,8 +83,8 @@ void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) co
   modulation.additive = config_->modulation == ModulationPlace::additive;
   if (config_->has_transforms()) {
     modulation.hadamard = tape.weights.hadamard;
-    if (pass.training && hadamard_keeps_modulation(ctx)) tape.modulated = ctx.scratch({tokens, f});
-    tape.mixed = ctx.scratch({tokens, f});
+    if (pass.training && hadamard_keeps_modulation(ctx)) tape.modulated = ctx.scratch({tokens, width});
+    tape.mixed = ctx.scratch({tokens, width});
     return hadamard_modulate_forward(ctx, modulation, tape.modulated, tape.mixed);
   }
   if (config_->use_library) tape.choices.pre = ctx.scratch({tokens * pass.settings.top_k, f});
@@ -90,6 +93,13 @@ void ModulatedFfn::mix(Context& ctx, const Pass& pass, RoutedFfn::Tape& kept) co
                                        tape.parallel, tape.choices.pre);
   tape.mixed = ctx.scratch({tokens, f});
   modulate_forward(ctx, modulation, tape.choices.pre, tape.mixed);
+}
+
+bool ModulatedFfn::begin_backward(Schedule& schedule, FeedForward::Tape& kept) const {
+  if (!config_->has_transforms()) return false;
+  auto& tape = static_cast<Tape&>(kept);
+  tape.modulation.plan = hadamard_modulate_plan(schedule.fork(), tape.modulation);
+  return true;
 }
 
 void ModulatedFfn::mix_backward(Schedule& schedule, const Pass& pass, RoutedFfn::Tape& kept,

@@ -16,6 +16,7 @@ class ModulatedFfn : public RoutedFfn {
   static bool chosen(const ModelConfig& config) { return config.modulates(); }
   static void settings(SettingList<ModelConfig>& list);
   static void check(const ModelConfig& config);
+  bool begin_backward(Schedule& schedule, FeedForward::Tape& tape) const override;
 
  protected:
   std::unique_ptr<RoutedFfn::Tape> make_tape() const override { return std::make_unique<Tape>(); }

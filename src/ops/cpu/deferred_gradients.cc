@@ -4,7 +4,7 @@
 namespace some::cpu {
 
 void defer_gradients(Context&) {}
-void finish_gradients(Context&) {}
+void finish_gradients(Context&, Context&) {}
 void discard_gradients(Context&) {}
 
 }  // namespace some::cpu

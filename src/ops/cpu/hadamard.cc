@@ -304,6 +304,10 @@ void hadamard_modulate_forward(Context& ctx, const Modulation& in, Tensor& v, Te
   with_precision(ctx, [&](auto zero) { modulate_forward_of<decltype(zero)>(ctx, in, v, h); });
 }
 
+std::int64_t hadamard_modulate_width(Context&, const HadamardExperts& experts) { return experts.sizes.f; }
+
+DispatchPlan hadamard_modulate_plan(Context&, const Modulation&) { return {}; }
+
 void hadamard_modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, const Tensor& v, Tensor& dhidden,
                                 Tensor& dstates, Tensor& dgates, Schedule*) {
   with_precision(ctx, [&](auto zero) {

@@ -82,7 +82,7 @@ void loss_of(Context& ctx, const Tensor& h, const Param& weight, const Param& bi
 }  // namespace
 
 void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
-               const LossScale& scale, Tensor& nll, Tensor* dh) {
+               const LossScale& scale, Tensor& nll, Tensor* dh, Schedule*) {
   if (h.dim(0) == 0) return;
   with_precision(ctx, [&](auto zero) { loss_of<decltype(zero)>(ctx, h, weight, bias, targets, scale, nll, dh); });
 }

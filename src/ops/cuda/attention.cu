@@ -38,8 +38,9 @@ __global__ void __launch_bounds__(256) delta_kernel(const T* __restrict__ dout, 
   if (valid && lane == 0) delta[item % heads * tokens + item / heads] = sum;
 }
 
-// Applies RoPE: one thread per token and pair of columns, which goes through all heads of queries and keys. The angle
-// is reduced in double precision: at a thousand radians, a float has lost the significant digits.
+// Applies RoPE: one thread per token and pair of columns, which goes through all heads of queries and keys, with the
+// loads of four in flight. The angle is reduced in double precision: at a thousand radians, a float has lost the
+// significant digits.
 template <typename T>
 __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* __restrict__ positions,
                                                    std::int64_t tokens, int heads, int head_size, float direction) {
@@ -54,10 +55,21 @@ __global__ void __launch_bounds__(256) rope_kernel(T* qkv, const std::int32_t* _
   sincosf(static_cast<float>(angle - turn * rint(angle / turn)), &sine, &cosine);
   sine *= direction;
   T* values = qkv + token * 3 * heads * head_size + 2 * pair;
-  for (int part = 0; part < 2 * heads; ++part, values += head_size) {
-    const float first = to_f32(values[0]), second = to_f32(values[1]);
-    values[0] = from_f32<T>(first * cosine - second * sine);
-    values[1] = from_f32<T>(first * sine + second * cosine);
+  constexpr int together = 4;
+  for (int part = 0; part < 2 * heads; part += together, values += together * head_size) {
+    float first[together] = {}, second[together] = {};
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      if (part + i >= 2 * heads) continue;
+      first[i] = to_f32(values[i * head_size]);
+      second[i] = to_f32(values[i * head_size + 1]);
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      if (part + i >= 2 * heads) continue;
+      values[i * head_size] = from_f32<T>(first[i] * cosine - second[i] * sine);
+      values[i * head_size + 1] = from_f32<T>(first[i] * sine + second[i] * cosine);
+    }
   }
 }
 

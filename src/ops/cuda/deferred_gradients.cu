@@ -11,9 +11,11 @@
 // The gradient of the bias, the column sums of dy, is one more column of the GEMM: dy^T times a vector of ones. The
 // tiles of one row of tiles read the same columns of dy and share this work: each does it for its part of the tokens.
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/strided_matmul.h"
 #include "kernels/hopper/tile_load.cuh"
 #include "kernels/reduce/column_sums.h"
 #include "ops/cuda/deferred_gradients.h"
@@ -207,6 +209,7 @@ struct DeferredGradient {
 struct DeferredGradients {
   bool deferring = false;
   std::vector<DeferredGradient> waiting;
+  std::vector<DeferredGradient> others;  // whose sizes need a GEMM of cuBLASLt
 };
 
 namespace {
@@ -215,6 +218,14 @@ namespace {
 DeferredGradients* deferred_gradients(const Context& ctx) {
   DeferredGradients* const gradients = ctx.deferred != nullptr ? ctx.deferred->gradients.get() : nullptr;
   return gradients != nullptr && gradients->deferring ? gradients : nullptr;
+}
+
+// Returns a descriptor of the first `columns` columns of a matrix, read in boxes of step_rows x 64.
+CUtensorMap describe_rows(const Tensor& matrix, int columns) {
+  const auto rows = static_cast<cuuint64_t>(matrix.dim(0)),
+             stride = static_cast<cuuint64_t>(std::max<std::int64_t>(columns, stride_of(matrix, columns))) * 2;
+  return encode<3>(matrix.raw(), {static_cast<cuuint64_t>(columns), rows, 1}, {stride, stride * rows},
+                   {64, step_rows, 1});
 }
 
 // Computes all gradients in one launch.
@@ -231,8 +242,8 @@ void launch(Context& ctx, const std::vector<DeferredGradient>& all) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const DeferredGradient& one = all[i];
     WeightGradientGemm& product = products.products[i];
-    product.dy = describe(one.dy.raw(), one.m(), one.rows(), 1, step_rows);
-    product.x = describe(one.x.raw(), one.n(), one.rows(), 1, step_rows);
+    product.dy = describe_rows(one.dy, one.m());
+    product.x = describe_rows(one.x, one.n());
     product.target = floats(one.weight.grad);
     product.m = one.m();
     product.n = one.n();
@@ -273,14 +284,22 @@ void finish_waiting(Context& ctx, DeferredGradients& gradients) {
   for (const DeferredGradient& one : all) add_gradient(ctx, one.dy, one.x, one.weight, one.bias);
 }
 
+void finish_others(Context& ctx, DeferredGradients& gradients) {
+  for (const DeferredGradient& one : std::exchange(gradients.others, {}))
+    add_gradient(ctx, one.dy, one.x, one.weight, one.bias);
+}
+
 }  // namespace
 
 bool defer_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias) {
   DeferredGradients* const gradients = deferred_gradients(ctx);
   if (gradients == nullptr || !weight.grad || ctx.cuda->major != 9) return false;
   if (dy.dtype() != DType::bf16 || x.dtype() != DType::bf16 || weight.grad.dtype() != DType::f32) return false;
-  if (weight.value.dim(0) % 8 != 0 || weight.value.dim(1) % 8 != 0) return false;
-  if (!all_aligned16(dy.raw(), x.raw(), weight.grad.raw())) return false;
+  if (weight.value.dim(0) % 8 != 0 || weight.value.dim(1) % 8 != 0 ||
+      !all_aligned16(dy.raw(), x.raw(), weight.grad.raw())) {
+    gradients->others.push_back({dy, x, weight, bias});
+    return true;
+  }
   // All gradients of a launch sum over the same tokens, and no two add to the same target.
   std::vector<DeferredGradient>& waiting = gradients->waiting;
   const bool other_tokens = !waiting.empty() && waiting.front().rows() != x.dim(0);
@@ -293,10 +312,12 @@ bool defer_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param
 }
 
 void add_gradient(Context& ctx, const Tensor& dy, const Tensor& x, const Param& weight, const Param& bias) {
-  if (bias && bias.grad) add_column_sums(ctx, dy.raw(), dy.dtype(), dy.dim(0), dy.dim(1), floats(bias.grad));
+  if (bias && bias.grad)
+    add_column_sums(ctx, dy.raw(), dy.dtype(), dy.dim(0), dy.dim(1), floats(bias.grad), nullptr, bias.value.dim(0));
   if (weight.grad)
-    matmul(ctx, weight.value.dim(0), weight.value.dim(1), x.dim(0), {dy.raw(), dy.dtype(), true},
-           {x.raw(), x.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true);
+    matmul_strided(ctx, weight.value.dim(0), weight.value.dim(1), x.dim(0), {dy.raw(), dy.dtype(), true},
+                   {x.raw(), x.dtype(), false}, weight.grad.raw(), weight.grad.dtype(), true, nullptr,
+                   {stride_of(dy, weight.value.dim(0)), stride_of(x, weight.value.dim(1)), 0});
 }
 
 void defer_gradients(Context& ctx) {
@@ -305,10 +326,19 @@ void defer_gradients(Context& ctx) {
   gradients->deferring = true;
 }
 
-void finish_gradients(Context& ctx) {
+void finish_gradients(Context& ctx, Context& where) {
   DeferredGradients* const gradients = deferred_gradients(ctx);
   if (gradients == nullptr) return;
-  finish_waiting(ctx, *gradients);
+  // Sums that wait are added up by whoever needs room for others, which must not be while another stream computes them.
+  struct Undeferred {
+    Context& ctx;
+    Deferred* const before = ctx.deferred;
+    ~Undeferred() { ctx.deferred = before; }
+  };
+  const Undeferred restored{where};
+  if (&where != &ctx) where.deferred = nullptr;
+  finish_waiting(where, *gradients);
+  finish_others(where, *gradients);
   gradients->deferring = false;
 }
 
@@ -316,6 +346,7 @@ void discard_gradients(Context& ctx) {
   DeferredGradients* const gradients = deferred_gradients(ctx);
   if (gradients == nullptr) return;
   gradients->waiting.clear();
+  gradients->others.clear();
   gradients->deferring = false;
 }
 

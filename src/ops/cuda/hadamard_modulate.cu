@@ -5,11 +5,11 @@
 // the states (2T(f + d) bytes) and writes h and what the backward pass keeps (4Tf bytes); its 8 transforms per token
 // take 12 matrix instructions each. The backward pass has four parts: the gradients of z and V (6Tf bytes); those of
 // states and gates, by the token whose state was read, which collects the slots that have read it, so that nothing is
-// scattered; and those of the gains, by expert, in tiles of routing slots whose sums are then added in order. The
-// gate's gradient is the inner product of a state and its own gradient, because activations are linear in the state.
+// scattered; and those of the gains, from the routing slots sorted by expert, in equal shares whose sums are then added
+// in order. The gate's gradient is the inner product of a state and its own gradient, because activations are linear in
+// the state.
 #include <algorithm>
 
-#include "kernels/gemm/grouped_gemm.h"
 #include "ops/cuda/hadamard.cuh"
 #include "runtime/schedule.h"
 
@@ -18,6 +18,7 @@ namespace {
 
 constexpr int threads = 256, warps = threads / warp_size;
 constexpr int small_threads = 128, small_warps = small_threads / warp_size;
+constexpr int gains_blocks = 3;  // of the gradient of the gains, per multiprocessor
 
 // Inputs of the kernels.
 template <typename T>
@@ -27,6 +28,7 @@ struct View {
   const std::int32_t *rows, *indices;
   const float *gates, *gains;
   int tokens, choices, width, token_shift, d, f;
+  int stride;   // between rows of [T, f] tensors
   float scale;  // of the modulation, including the factor of the transforms
   bool additive;
 
@@ -44,6 +46,7 @@ struct View {
         token_shift(in.token_shift),
         d(in.hadamard.sizes.d),
         f(in.hadamard.sizes.f),
+        stride(static_cast<int>(in.hidden.dim(1))),
         scale(static_cast<float>(in.scale * in.hadamard.sizes.scale1())),
         additive(in.additive) {}
 
@@ -104,25 +107,46 @@ __global__ void __launch_bounds__(threads) activation_backward_kernel(const T* k
   store_elements<WIDTH>(dhidden + at, dz);
 }
 
-// Block (x, y) adds the parts from expert y's tiles to gradient[y], in order. The table is sorted by expert.
-__global__ void __launch_bounds__(threads)
-    add_tiles_kernel(const Tile* tiles, const float* partials, int columns, float* gradient) {
-  wait_previous_kernel();
-  __shared__ int begin, end;
-  const int column = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x),
-            expert = static_cast<int>(blockIdx.y), count = tiles[0].group;
-  if (threadIdx.x == 0) begin = end = 0;
-  __syncthreads();
-  for (int tile = static_cast<int>(threadIdx.x); tile < count; tile += threads) {
-    if (tiles[1 + tile].group != expert) continue;
-    if (tile == 0 || tiles[tile].group != expert) begin = tile;
-    if (tile == count - 1 || tiles[2 + tile].group != expert) end = tile + 1;
+// The routing slots, sorted by expert, in shares of equal size: each block takes one, so that all blocks fit on the
+// multiprocessors at once and end together. A share has a part in the sums of each of its experts; part share + expert
+// is that of no other pair, because an expert's shares are adjacent, and a share's experts as well.
+struct Shares {
+  const std::int32_t *offsets, *order;  // of the plan
+  int slots, experts, size;             // size: slots per share
+  __device__ __forceinline__ std::int64_t part(int share, int expert) const { return share + expert; }
+  // Returns the expert of a place in the order: the last one whose offset is not above it. Called by a whole warp.
+  __device__ __forceinline__ int expert_at(int place) const {
+    const int lane = static_cast<int>(threadIdx.x) % warp_size;
+    int low = 0, count = experts;  // the answer is among `count` experts starting at `low`
+    while (count > 1) {
+      const int step = (count + warp_size - 1) / warp_size, candidate = low + lane * step;
+      const bool reached = lane * step < count && offsets[candidate] <= place;
+      const int last = warp_size - 1 - __clz(static_cast<int>(__ballot_sync(full_warp, reached)));
+      low += last * step;
+      count = min(step, count - last * step);
+    }
+    return low;
   }
-  __syncthreads();
+};
+
+// Block (x, y) adds the parts of expert y to gradient[y], in order.
+__global__ void __launch_bounds__(threads)
+    add_shares_kernel(const Shares shares, const float* partials, int columns, float* gradient) {
+  wait_previous_kernel();
+  const int column = static_cast<int>(blockIdx.x) * threads + static_cast<int>(threadIdx.x),
+            expert = static_cast<int>(blockIdx.y), begin = shares.offsets[expert], end = shares.offsets[expert + 1];
   if (begin == end || column >= columns) return;
   float sum = 0.0f;
-#pragma unroll 8
-  for (int tile = begin; tile < end; ++tile) sum += partials[static_cast<std::int64_t>(tile) * columns + column];
+  const int last = (end - 1) / shares.size;
+  constexpr int ahead = 16;  // loads in flight at a time
+  for (int first = begin / shares.size; first <= last; first += ahead) {
+    float values[ahead];
+#pragma unroll
+    for (int i = 0; i < ahead; ++i)
+      values[i] = first + i <= last ? partials[shares.part(first + i, expert) * columns + column] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < ahead; ++i) sum += values[i];
+  }
   gradient[static_cast<std::int64_t>(expert) * columns + column] += sum;
 }
 
@@ -184,7 +208,7 @@ __global__ void __launch_bounds__(small_threads, 6)
         }
       }
     }
-    const std::int64_t start = static_cast<std::int64_t>(token) * view.f + first_column + out;
+    const std::int64_t start = static_cast<std::int64_t>(token) * view.stride + first_column + out;
 #pragma unroll
     for (int a = 0; a < 2; ++a) {
 #pragma unroll
@@ -235,7 +259,7 @@ __global__ void __launch_bounds__(small_threads, 5)
       const int from = __ffs(static_cast<int>(left)) - 1, slot = __shfl_sync(full_warp, slot_of_lane, from),
                 expert = __shfl_sync(full_warp, expert_of_lane, from);
       const float weight = view.scale * __shfl_sync(full_warp, gate_of_lane, from);
-      const bf16* const row = dv + static_cast<std::int64_t>(slot / view.choices) * view.f;
+      const bf16* const row = dv + static_cast<std::int64_t>(slot / view.choices) * view.stride;
       const float* const gain = view.gain(expert);
       const std::int64_t number_of = static_cast<std::int64_t>(expert) * blocks;
       float product = 0.0f;
@@ -300,90 +324,96 @@ __global__ void __launch_bounds__(small_threads, 5)
   }
 }
 
-// Block (x, y): sets partials[y] in the columns of block x of the experts' rows to the part of tile y in the gradient
-// of its expert's gains. EXACT: d = 512.
+// Block (x, y): sets the parts of share y, in the columns of block x of the experts' rows, of the gradient of the
+// gains. EXACT: d = 512.
 template <bool CACHED, bool EXACT>
-__global__ void __launch_bounds__(threads, 3)
-    gains_512_kernel(const View<bf16> view, const Tile* __restrict__ tiles, const std::int32_t* __restrict__ order,
-                     const bf16* __restrict__ dv, float* __restrict__ partials) {
+__global__ void __launch_bounds__(threads, gains_blocks)
+    gains_512_kernel(const View<bf16> view, const Shares shares, const bf16* __restrict__ dv,
+                     float* __restrict__ partials) {
   __shared__ float4 shared[warps][transform_size / 4];
   __shared__ uint4 drawn[CACHED ? 1 : warps][warp_size];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, warp = static_cast<int>(threadIdx.x) / warp_size;
   const Transform512 transform(lane);
   wait_previous_kernel();
-  if (static_cast<int>(blockIdx.y) >= tiles[0].group) return;
-  const Tile tile = tiles[1 + blockIdx.y];
-  const int first_column = static_cast<int>(blockIdx.x) * transform_size;
-  const std::int64_t number_of = static_cast<std::int64_t>(tile.group) * view.experts.blocks + blockIdx.x;
+  const int share = static_cast<int>(blockIdx.y), first_column = static_cast<int>(blockIdx.x) * transform_size,
+            stop = min((share + 1) * shares.size, shares.slots);
   const int in = LayoutA::base(lane), out = LayoutB::base(lane);
   const WarpSigns<CACHED> source{view.experts.signs1, drawn[CACHED ? 0 : warp]};
-  source.draw(number_of, lane);
-  const Packed512 masks = Signs512::load<LayoutA>(source.bits(number_of, 0), in).masks();
-  // Each warp takes adjacent routing slots. Their numbers are loaded by its lanes at once, because each load depends on
-  // the one before.
-  const int share = (tile.end - tile.begin + warps - 1) / warps, begin = tile.begin + warp * share,
-            end = min(begin + share, tile.end);
-  Float512 sums = {};
-  const auto add = [&]<bool FULL>() {
-    for (int first = begin; first < end; first += warp_size) {
-      int token_of_lane = 0, row_of_lane = -1;
-      float weight_of_lane = 0.0f;
-      if (first + lane < end) {
-        const int slot = order[first + lane];
-        token_of_lane = slot / view.choices;
-        row_of_lane = view.source(token_of_lane, tile.group);
-        weight_of_lane = view.scale * view.gates[slot];
-      }
-      for (unsigned left = __ballot_sync(full_warp, row_of_lane >= 0); left != 0; left &= left - 1) {
-        const int from = __ffs(static_cast<int>(left)) - 1, row = __shfl_sync(full_warp, row_of_lane, from),
-                  token = __shfl_sync(full_warp, token_of_lane, from);
-        const float weight = __shfl_sync(full_warp, weight_of_lane, from);
-        const Packed512 state =
-            load_512<LayoutA, EXACT>(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, in);
-        const Packed512 up =
-            load_512<LayoutB, FULL>(dv + static_cast<std::int64_t>(token) * view.f, first_column, view.f, out);
-        const Float512 activations = transform(flipped(state, masks));
-        const std::uint32_t weights = pack(weight, weight);
-        Packed512 factor;
+  int begin = share * shares.size;
+  for (int expert = shares.expert_at(begin); begin < stop; ++expert) {
+    const int end = min(shares.offsets[expert + 1], stop);
+    if (begin == end) continue;
+    const std::int64_t number_of = static_cast<std::int64_t>(expert) * view.experts.blocks + blockIdx.x;
+    source.draw(number_of, lane);
+    const Packed512 masks = Signs512::load<LayoutA>(source.bits(number_of, 0), in).masks();
+    // Each warp takes adjacent routing slots. Their numbers are loaded by its lanes at once, because each load depends
+    // on the one before.
+    const int each = (end - begin + warps - 1) / warps, own = begin + warp * each, own_end = min(own + each, end);
+    Float512 sums = {};
+    const auto add = [&]<bool FULL>() {
+      for (int first = own; first < own_end; first += warp_size) {
+        int token_of_lane = 0, row_of_lane = -1;
+        float weight_of_lane = 0.0f;
+        if (first + lane < own_end) {
+          const int slot = shares.order[first + lane];
+          token_of_lane = slot / view.choices;
+          row_of_lane = view.source(token_of_lane, expert);
+          weight_of_lane = view.scale * view.gates[slot];
+        }
+        for (unsigned left = __ballot_sync(full_warp, row_of_lane >= 0); left != 0; left &= left - 1) {
+          const int from = __ffs(static_cast<int>(left)) - 1, row = __shfl_sync(full_warp, row_of_lane, from),
+                    token = __shfl_sync(full_warp, token_of_lane, from);
+          const float weight = __shfl_sync(full_warp, weight_of_lane, from);
+          const Packed512 state =
+              load_512<LayoutA, EXACT>(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, in);
+          const Packed512 up =
+              load_512<LayoutB, FULL>(dv + static_cast<std::int64_t>(token) * view.stride, first_column, view.f, out);
+          const Float512 activations = transform(flipped(state, masks));
+          const std::uint32_t weights = pack(weight, weight);
+          Packed512 factor;
 #pragma unroll
-        for (int a = 0; a < 2; ++a) {
+          for (int a = 0; a < 2; ++a) {
 #pragma unroll
-          for (int b = 0; b < 2; ++b) {
+            for (int b = 0; b < 2; ++b) {
 #pragma unroll
-            for (int w = 0; w < 2; ++w) factor.words[a][b][w] = multiply_pairs(up.words[a][b][w], weights);
+              for (int w = 0; w < 2; ++w) factor.words[a][b][w] = multiply_pairs(up.words[a][b][w], weights);
 #pragma unroll
-            for (int r = 0; r < 4; ++r)
-              sums.values[a][b][r] = fmaf(activations.values[a][b][r], number(factor, a, b, r), sums.values[a][b][r]);
+              for (int r = 0; r < 4; ++r)
+                sums.values[a][b][r] = fmaf(activations.values[a][b][r], number(factor, a, b, r), sums.values[a][b][r]);
+            }
           }
         }
       }
+    };
+    if (first_column + transform_size <= view.f)
+      add.template operator()<true>();
+    else
+      add.template operator()<false>();
+#pragma unroll
+    for (int a = 0; a < 2; ++a) {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) {
+        const float* const values = sums.values[a][b];
+        shared[warp][position<LayoutB>(out, a, b) / 4] = make_float4(values[0], values[1], values[2], values[3]);
+      }
     }
-  };
-  if (first_column + transform_size <= view.f)
-    add.template operator()<true>();
-  else
-    add.template operator()<false>();
+    __syncthreads();
+    const int piece = static_cast<int>(threadIdx.x), column = first_column + 4 * piece;
+    if (piece < transform_size / 4 && column < view.f) {
+      float total[4] = {};
 #pragma unroll
-  for (int a = 0; a < 2; ++a) {
-#pragma unroll
-    for (int b = 0; b < 2; ++b) {
-      const float* const values = sums.values[a][b];
-      shared[warp][position<LayoutB>(out, a, b) / 4] = make_float4(values[0], values[1], values[2], values[3]);
+      for (int w = 0; w < warps; ++w) {
+        const float4 part = shared[w][piece];
+        total[0] += part.x;
+        total[1] += part.y;
+        total[2] += part.z;
+        total[3] += part.w;
+      }
+      store_elements<4>(partials + shares.part(share, expert) * view.f + column, total);
     }
+    begin = end;
+    if (begin < stop) __syncthreads();  // before `shared` is written again
   }
-  __syncthreads();
-  const int piece = static_cast<int>(threadIdx.x), column = first_column + 4 * piece;
-  if (piece >= transform_size / 4 || column >= view.f) return;
-  float total[4] = {};
-#pragma unroll
-  for (int w = 0; w < warps; ++w) {
-    const float4 part = shared[w][piece];
-    total[0] += part.x;
-    total[1] += part.y;
-    total[2] += part.z;
-    total[3] += part.w;
-  }
-  store_elements<4>(partials + static_cast<std::int64_t>(blockIdx.y) * view.f + column, total);
 }
 
 // --- Any size ---
@@ -411,7 +441,7 @@ __global__ void __launch_bounds__(transform_threads) forward_kernel(const View<T
       for (int j = Matrix::lane(); j < columns; j += LANES) sums[j] += weight * gain[j] * values[j];
     }
     for (int j = Matrix::lane(); j < columns; j += LANES) {
-      const std::int64_t at = static_cast<std::int64_t>(token) * view.f + first_column + j;
+      const std::int64_t at = static_cast<std::int64_t>(token) * view.stride + first_column + j;
       float result, keep;
       activate<T>(to_f32(view.hidden[at]), sums[j], view.additive, result, keep);
       if (h != nullptr) h[at] = from_f32<T>(result);
@@ -437,7 +467,7 @@ __global__ void __launch_bounds__(transform_threads)
     const int slot = view.reader(token, candidate);
     if (slot < 0) continue;
     const int expert = view.indices[slot];
-    const T* const up = dv + static_cast<std::int64_t>(slot / view.choices) * view.f;
+    const T* const up = dv + static_cast<std::int64_t>(slot / view.choices) * view.stride;
     matrix.fill(0.0f, gradient);
     for (int block = 0; block < experts.blocks; ++block) {
       const int first_column = block * experts.size;
@@ -469,34 +499,40 @@ __global__ void __launch_bounds__(transform_threads)
 // Computes what gains_512_kernel computes; grid and partials are the same. Two arrays.
 template <typename T, int LANES>
 __global__ void __launch_bounds__(transform_threads)
-    gains_kernel(const View<T> view, const Tile* tiles, const std::int32_t* order, const T* dv, float* partials) {
+    gains_kernel(const View<T> view, const Shares shares, const T* dv, float* partials) {
   wait_previous_kernel();
-  if (static_cast<int>(blockIdx.y) >= tiles[0].group) return;
   using Matrix = SharedTransform<LANES>;
   constexpr int groups = transform_threads / LANES;
   __shared__ const float* parts[groups];
-  const Tile tile = tiles[1 + blockIdx.y];
   const HadamardView& experts = view.experts;
   const Matrix matrix(experts, 2);
   float *const values = matrix.array(0), *const sums = matrix.array(1);
   const int group = static_cast<int>(threadIdx.x) / LANES, first_column = static_cast<int>(blockIdx.x) * experts.size,
-            columns = min(view.f - first_column, experts.size);
-  matrix.fill(0.0f, sums);
-  for (int place = tile.begin + group; place < tile.end; place += groups) {
-    const int slot = order[place], token = slot / view.choices, row = view.source(token, tile.group);
-    if (row < 0) continue;
-    matrix.load(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, values);
-    matrix.forward(experts.signs1, tile.group, static_cast<int>(blockIdx.x), values);
-    const float weight = view.scale * view.gates[slot];
-    const T* const up = dv + static_cast<std::int64_t>(token) * view.f + first_column;
-    for (int j = Matrix::lane(); j < columns; j += LANES) sums[j] = fmaf(weight * values[j], to_f32(up[j]), sums[j]);
-  }
+            columns = min(view.f - first_column, experts.size), share = static_cast<int>(blockIdx.y),
+            stop = min((share + 1) * shares.size, shares.slots);
   if (Matrix::lane() == 0) parts[group] = sums;
-  __syncthreads();
-  for (int j = threadIdx.x; j < columns; j += transform_threads) {
-    float total = 0.0f;
-    for (int g = 0; g < groups; ++g) total += parts[g][j];
-    partials[static_cast<std::int64_t>(blockIdx.y) * view.f + first_column + j] = total;
+  int begin = share * shares.size;
+  for (int expert = shares.expert_at(begin); begin < stop; ++expert) {
+    const int end = min(shares.offsets[expert + 1], stop);
+    if (begin == end) continue;
+    matrix.fill(0.0f, sums);
+    for (int place = begin + group; place < end; place += groups) {
+      const int slot = shares.order[place], token = slot / view.choices, row = view.source(token, expert);
+      if (row < 0) continue;
+      matrix.load(view.states + static_cast<std::int64_t>(row) * view.d, 0, view.d, values);
+      matrix.forward(experts.signs1, expert, static_cast<int>(blockIdx.x), values);
+      const float weight = view.scale * view.gates[slot];
+      const T* const up = dv + static_cast<std::int64_t>(token) * view.stride + first_column;
+      for (int j = Matrix::lane(); j < columns; j += LANES) sums[j] = fmaf(weight * values[j], to_f32(up[j]), sums[j]);
+    }
+    __syncthreads();
+    for (int j = threadIdx.x; j < columns; j += transform_threads) {
+      float total = 0.0f;
+      for (int g = 0; g < groups; ++g) total += parts[g][j];
+      partials[shares.part(share, expert) * view.f + first_column + j] = total;
+    }
+    __syncthreads();
+    begin = end;
   }
 }
 
@@ -505,7 +541,7 @@ __global__ void __launch_bounds__(transform_threads)
 // Calls function.operator()<T, FAST, CACHED, EXACT>(view). FAST: the kernels for P = 512; EXACT: d = 512.
 template <typename Function>
 void by_kind(const Context& ctx, const Modulation& in, bool aligned, Function&& function) {
-  if (static_cast<std::int64_t>(in.routing.indices.elements()) * in.hadamard.sizes.f >= std::int64_t{1} << 31)
+  if (static_cast<std::int64_t>(in.routing.indices.elements()) * in.hidden.dim(1) >= std::int64_t{1} << 31)
     failed(Code::size_unsupported, "a batch of {} tokens is too large for the GPU's experts",
            in.routing.indices.dim(0));
   aligned = aligned && all_aligned16(in.hidden.raw(), in.states.raw(), in.gains.value.raw());
@@ -563,24 +599,29 @@ void activation_backward(Context& ctx, const Modulation& in, const Tensor& kept,
 }
 
 void gains_backward(Context& ctx, const Modulation& in, const DispatchPlan& plan, const Tensor& dv) {
-  const std::int64_t f = in.hadamard.sizes.f, max_tiles = tile_table_entries(plan.order.elements(), plan.experts) - 1;
-  const Tensor tiles = tile_table(ctx, plan);
-  const auto* const table = static_cast<const Tile*>(tiles.raw());
-  float* const partials = floats(ctx.scratch({max_tiles, f}, DType::f32));
+  const std::int64_t f = in.hadamard.sizes.f, slots = plan.order.elements();
+  // As many shares as have room on the GPU at once, but at least 32 slots in each.
+  const std::int64_t room = std::max<std::int64_t>(
+                         1, gains_blocks * ctx.cuda->multiprocessors / in.hadamard.sizes.blocks()),
+                     size = std::max<std::int64_t>(32, grid_for(slots, room));
+  const auto count = static_cast<unsigned>(grid_for(slots, size));
+  const Shares shares{ints(plan.offsets), ints(plan.order), static_cast<int>(slots), plan.experts,
+                      static_cast<int>(size)};
+  float* const partials = floats(ctx.scratch({count + plan.experts, f}, DType::f32));
   by_kind(ctx, in, aligned16(dv.raw()), [&]<typename T, bool FAST, bool CACHED, bool EXACT>(const View<T>& view) {
-    const dim3 grid(static_cast<unsigned>(view.experts.blocks), static_cast<unsigned>(max_tiles));
+    const dim3 grid(static_cast<unsigned>(view.experts.blocks), count);
     if constexpr (FAST) {
-      launch_dependent(ctx, gains_512_kernel<CACHED, EXACT>, grid, threads, 0, view, table, ints(plan.order),
-                       elements_of<T>(dv), partials);
+      launch_dependent(ctx, gains_512_kernel<CACHED, EXACT>, grid, threads, 0, view, shares, elements_of<T>(dv),
+                       partials);
     } else {
       by_lanes(view.experts, [&]<int LANES>() {
-        launch_transforms(ctx, gains_kernel<T, LANES>, LANES, grid, view.experts, 2, view, table, ints(plan.order),
-                          elements_of<T>(dv), partials);
+        launch_transforms(ctx, gains_kernel<T, LANES>, LANES, grid, view.experts, 2, view, shares, elements_of<T>(dv),
+                          partials);
       });
     }
   });
-  launch_dependent(ctx, add_tiles_kernel, dim3(grid_for(f, threads), static_cast<unsigned>(plan.experts)), threads, 0,
-                   table, partials, static_cast<int>(f), floats(in.gains.grad));
+  launch_dependent(ctx, add_shares_kernel, dim3(grid_for(f, threads), static_cast<unsigned>(plan.experts)), threads, 0,
+                   shares, partials, static_cast<int>(f), floats(in.gains.grad));
 }
 
 void states_backward(Context& ctx, const Modulation& in, const Tensor& dv, Tensor& dstates, Tensor& dgates) {
@@ -600,30 +641,38 @@ void states_backward(Context& ctx, const Modulation& in, const Tensor& dv, Tenso
 
 }  // namespace
 
+// Rows that are multiples of 16 but not of 32 bytes are slow to load in boxes: with 968 columns, the weight gradients
+// that read them took 60 us instead of 44 (H200).
+std::int64_t hadamard_modulate_width(Context& ctx, const HadamardExperts& experts) {
+  const std::int64_t f = experts.sizes.f;
+  return fits_512(ctx, experts) && f % 16 == 8 ? f + 8 : f;
+}
+
 // Keeping a number per hidden unit costs less than transforming again.
 bool hadamard_keeps_modulation(Context&) { return true; }
 
 void hadamard_modulate_forward(Context& ctx, const Modulation& in, Tensor& v, Tensor& h) { forward(ctx, in, v, h); }
 
+DispatchPlan hadamard_modulate_plan(Context& ctx, const Modulation& in) {
+  if (!in.gains.grad || in.routing.indices.elements() == 0) return {};
+  return cuda::make_dispatch(ctx, in.routing.indices, in.hadamard.experts, in.routing.counts);
+}
+
 void hadamard_modulate_backward(Context& ctx, Tensor& dh, const Modulation& in, const Tensor& v, Tensor& dhidden,
                                 Tensor& dstates, Tensor& dgates, Schedule* schedule) {
   if (dh.dim(0) == 0) return;
-  const ArenaScope scope(*ctx.arena);
   Tensor kept = v;
   if (!kept) {
     kept = ctx.scratch(dh.shape());
     forward(ctx, in, kept, Tensor());
   }
-  // The gains' gradient needs the routing slots of each expert: only their numbers are sorted.
-  const auto concurrent = [&]() -> Context& { return schedule != nullptr ? schedule->fork() : ctx; };
-  DispatchPlan plan;
-  if (in.gains.grad)
-    plan = cuda::make_dispatch(concurrent(), in.routing.indices, in.hadamard.experts, in.routing.counts);
   activation_backward(ctx, in, kept, dh, dhidden);
   const Tensor& dv = in.additive ? dhidden : dh;
-  if (in.gains.grad) gains_backward(concurrent(), in, plan, dv);
+  if (in.gains.grad) {
+    Context& concurrent = schedule != nullptr ? schedule->fork() : ctx;
+    gains_backward(concurrent, in, in.plan.order ? in.plan : cuda::hadamard_modulate_plan(concurrent, in), dv);
+  }
   states_backward(ctx, in, dv, dstates, dgates);
-  if (in.gains.grad && schedule != nullptr) schedule->join();
 }
 
 }  // namespace some::cuda

@@ -2,6 +2,7 @@
 // that reads each logit once, overwrites it with its gradient and sums the bias gradient along the way; then two GEMMs.
 // Bytes per logit (bf16): 2 written by the GEMM, 2 read and 2 written here, 2 + 2 read by the GEMMs of the gradients.
 #include <algorithm>
+#include <optional>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
@@ -194,7 +195,7 @@ __global__ void __launch_bounds__(threads)
 }  // namespace
 
 void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& bias, const Tensor& targets,
-               const LossScale& scale, Tensor& nll, Tensor* dh) {
+               const LossScale& scale, Tensor& nll, Tensor* dh, Schedule* schedule) {
   const std::int64_t tokens = h.dim(0), d = h.dim(1), vocabulary = weight.value.dim(0);
   if (tokens == 0) return;
   const bool gradient = dh != nullptr;
@@ -207,15 +208,18 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
   with_real_type(h.dtype(), "the head", [&](auto tag) {
     using T = decltype(tag);
     constexpr int width = vector_width<T>;
-    const ArenaScope scope(*ctx.arena);
-    const Tensor scratch = ctx.scratch({chunk_rows, vocabulary}, h.dtype());
-    T* logits = elements_of<T>(scratch);
     const int parts = vocabulary % width == 0 ? grid_for(vocabulary, threads * width) : 99;
     constexpr int max_parts = 32 / width;
     const bool in_registers = parts <= max_parts;
     const int blocks = static_cast<int>(std::min<std::int64_t>(chunk_rows, 2 * ctx.cuda->multiprocessors));
+    // What runs concurrently may read its partial sums after this function has returned.
+    std::optional<ArenaScope> scope;
+    if (schedule == nullptr) scope.emplace(*ctx.arena);
     float* partials =
         in_registers && bias_grad != nullptr ? floats(ctx.scratch({blocks, vocabulary}, DType::f32)) : nullptr;
+    if (!scope) scope.emplace(*ctx.arena);
+    const Tensor scratch = ctx.scratch({chunk_rows, vocabulary}, h.dtype());
+    T* logits = elements_of<T>(scratch);
     for (std::int64_t first = 0; first < tokens; first += chunk_rows) {
       const std::int64_t rows = std::min(chunk_rows, tokens - first);
       const T* states = elements_of<T>(h) + first * d;
@@ -244,7 +248,8 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
       if (!gradient) continue;
       if (bias_grad != nullptr) {
         if (in_registers)
-          add_partials(ctx, partials, blocks, vocabulary, bias_grad);
+          add_partials(schedule != nullptr && chunks == 1 ? schedule->fork() : ctx, partials, blocks, vocabulary,
+                       bias_grad);
         else
           add_column_sums(ctx, logits, h.dtype(), rows, vocabulary, bias_grad);
       }

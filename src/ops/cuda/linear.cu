@@ -1,6 +1,7 @@
 // Dense layers through cuBLASLt, with the bias in its epilogue. Its GELU is the tanh approximation, so the exact GELU
 // is a separate pass; backward, that pass also sums the bias gradient.
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/strided_matmul.h"
 #include "kernels/cuda/toolkit.cuh"
 #include "kernels/reduce/column_sums.h"
 #include "ops/cuda/deferred_gradients.h"
@@ -41,8 +42,8 @@ void linear_forward(Context& ctx, const Tensor& x, const Param& weight, const Pa
   const std::int64_t rows = x.dim(0), in = weight.value.dim(1), out = weight.value.dim(0);
   // The epilogue requires the bias in the precision of the result.
   const void* bias_data = !bias ? nullptr : y.dtype() == bias.compute.dtype() ? bias.compute.raw() : bias.value.raw();
-  matmul(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true}, y.raw(),
-         y.dtype(), false, bias_data);
+  matmul_strided(ctx, rows, out, in, {x.raw(), x.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), true},
+                 y.raw(), y.dtype(), false, bias_data, {stride_of(x, in), 0, stride_of(y, out)});
 }
 
 void linear_gelu_forward(Context& ctx, const Tensor& x, const Param& weight, const Param& bias, Tensor& pre,
@@ -88,8 +89,9 @@ void linear_backward(Context& ctx, const Tensor& dy, const Tensor& x, const Para
     add_gradient(ctx, dy, x, weight, bias);
   }
   if (dx != nullptr)
-    matmul(ctx, rows, in, out, {grad.raw(), grad.dtype(), false}, {weight.compute.raw(), weight.compute.dtype(), false},
-           dx->raw(), dx->dtype(), into == Into::add);
+    matmul_strided(ctx, rows, in, out, {grad.raw(), grad.dtype(), false},
+                   {weight.compute.raw(), weight.compute.dtype(), false}, dx->raw(), dx->dtype(), into == Into::add,
+                   nullptr, {stride_of(grad, out), 0, stride_of(*dx, in)});
 }
 
 void linear_inputs_backward(Context& ctx, const Tensor& first_dy, const Param& first, const Tensor& second_dy,

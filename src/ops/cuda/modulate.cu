@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(threads)
   if (column < view.columns) {
     float gain[WIDTH];
     load_elements<WIDTH>(view.gains + static_cast<std::int64_t>(tile.group) * view.columns + column, gain);
-#pragma unroll 2
+#pragma unroll(WIDTH <= 4 ? 4 : 2)
     for (std::int64_t row = tile.begin + warp; row < tile.end; row += warps) {
       const int choice = view.order[row];
       const float weight = view.scale * view.gates[choice];

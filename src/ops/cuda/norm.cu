@@ -2,6 +2,7 @@
 // element), with one warp per row and the row in registers. Backward reads dy and sum (and extra) and writes dsum; each
 // warp keeps the column sums over its rows in registers, so that the parameter gradients need no second pass.
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/toolkit.cuh"
@@ -15,10 +16,22 @@ constexpr float epsilon = 1e-5f;
 constexpr int threads = 256;
 constexpr int warps = threads / warp_size;
 
+// Packs the elements of a 16-byte word, rounding them.
+template <typename T>
+__device__ __forceinline__ uint4 pack16(const float (&values)[vector_width<T>]) {
+  if constexpr (std::is_same_v<T, float>)
+    return make_uint4(__float_as_uint(values[0]), __float_as_uint(values[1]), __float_as_uint(values[2]),
+                      __float_as_uint(values[3]));
+  else
+    return make_uint4(pack(values[0], values[1]), pack(values[2], values[3]), pack(values[4], values[5]),
+                      pack(values[6], values[7]));
+}
+
 // A lane holds PARTS groups of WIDTH columns; group p starts at column (p*32 + lane)*WIDTH. d is a multiple of WIDTH
-// and at most PARTS*32*WIDTH.
+// and at most PARTS*32*WIDTH. The row stays packed, because a multiprocessor then has room for 64 warps: with fewer,
+// 6,700 rows would take a second round.
 template <typename T, int PARTS, int WIDTH>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(threads, PARTS <= 2 ? 2048 / threads : 1)
     norm_forward_kernel(const T* x, const T* addend, const float* weight, const float* bias, T* sum, T* y, float* means,
                         float* rstds, std::int64_t rows, int d) {
   wait_previous_kernel();
@@ -26,46 +39,55 @@ __global__ void __launch_bounds__(threads)
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
   if (row >= rows) return;
   const std::int64_t base = row * d;
-  float values[PARTS][WIDTH];
-  float total = 0.0f;
+  uint4 words[PARTS];
+  const auto each = [&](auto&& take) {  // visits the parts that exist
 #pragma unroll
-  for (int p = 0; p < PARTS; ++p) {
-    const int column = (p * warp_size + lane) * WIDTH;
-#pragma unroll
-    for (int i = 0; i < WIDTH; ++i) values[p][i] = 0.0f;
-    if (column >= d) continue;
-    load_elements<WIDTH>(x + base + column, values[p]);
-    if (addend != nullptr) {
-      float more[WIDTH];
-      load_elements<WIDTH>(addend + base + column, more);
-      // Round first: the statistics must be those of the stored sum, which the backward pass reads.
-#pragma unroll
-      for (int i = 0; i < WIDTH; ++i) values[p][i] = to_f32(from_f32<T>(values[p][i] + more[i]));
+    for (int p = 0; p < PARTS; ++p) {
+      const int column = (p * warp_size + lane) * WIDTH;
+      if (column < d) take(p, column);
     }
-    if (addend != nullptr || sum != x) store_elements<WIDTH>(sum + base + column, values[p]);
+  };
+  each([&](int p, int column) { words[p] = *reinterpret_cast<const uint4*>(x + base + column); });
+  if (addend != nullptr) {
+    uint4 more[PARTS];
+    each([&](int p, int column) { more[p] = *reinterpret_cast<const uint4*>(addend + base + column); });
+    // Round first: the statistics must be those of the stored sum, which the backward pass reads.
+    each([&](int p, int) {
+      float values[WIDTH], others[WIDTH];
+      unpack16<T>(words[p], values);
+      unpack16<T>(more[p], others);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i) total += values[p][i];
+      for (int i = 0; i < WIDTH; ++i) values[i] += others[i];
+      words[p] = pack16<T>(values);
+    });
   }
+  if (addend != nullptr || sum != x)
+    each([&](int p, int column) { *reinterpret_cast<uint4*>(sum + base + column) = words[p]; });
+  float total = 0.0f;
+  each([&](int p, int) {
+    float values[WIDTH];
+    unpack16<T>(words[p], values);
+#pragma unroll
+    for (int i = 0; i < WIDTH; ++i) total += values[i];
+  });
   const float mean = warp_sum(total) / static_cast<float>(d);
   float squares = 0.0f;
+  each([&](int p, int) {
+    float values[WIDTH];
+    unpack16<T>(words[p], values);
 #pragma unroll
-  for (int p = 0; p < PARTS; ++p) {
-    if ((p * warp_size + lane) * WIDTH >= d) continue;
-#pragma unroll
-    for (int i = 0; i < WIDTH; ++i) squares += (values[p][i] - mean) * (values[p][i] - mean);
-  }
+    for (int i = 0; i < WIDTH; ++i) squares += (values[i] - mean) * (values[i] - mean);
+  });
   const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(d) + epsilon);
-#pragma unroll
-  for (int p = 0; p < PARTS; ++p) {
-    const int column = (p * warp_size + lane) * WIDTH;
-    if (column >= d) continue;
-    float scale[WIDTH], shift[WIDTH];
+  each([&](int p, int column) {
+    float values[WIDTH], scale[WIDTH], shift[WIDTH];
+    unpack16<T>(words[p], values);
     load_elements<WIDTH>(weight + column, scale);
     load_elements<WIDTH>(bias + column, shift);
 #pragma unroll
-    for (int i = 0; i < WIDTH; ++i) values[p][i] = (values[p][i] - mean) * rstd * scale[i] + shift[i];
-    store_elements<WIDTH>(y + base + column, values[p]);
-  }
+    for (int i = 0; i < WIDTH; ++i) values[i] = (values[i] - mean) * rstd * scale[i] + shift[i];
+    store_elements<WIDTH>(y + base + column, values);
+  });
   if (lane == 0) {
     means[row] = mean;
     rstds[row] = rstd;
@@ -302,7 +324,10 @@ void norm_backward(Context& ctx, const Tensor& dy, const Tensor& sum, const Tens
     // Registers hold two sums per column, so only rows with at most 32 columns per lane are processed in one pass.
     const bool vectors = d % width == 0 && d <= 1024 && all_aligned16(grad, input, more, scale, out, twin);
     if (vectors) {
-      const int blocks = static_cast<int>(std::clamp<std::int64_t>((rows + 4 * warps - 1) / (4 * warps), 1, 264));
+      // As many blocks as two per multiprocessor, which registers allow for d = 512, so that no warp has more rows than
+      // another by more than one.
+      const int blocks = static_cast<int>(
+          std::clamp<std::int64_t>((rows + warps - 1) / warps, 1, std::int64_t{2} * ctx.cuda->multiprocessors));
       float* partials = with_parameters ? partial_sums_buffer(ctx, blocks * 2 * d) : nullptr;
       const auto launch = [&](auto kernel) {
         launch_dependent(ctx, kernel, blocks, threads, 0, grad, input, floats(mean), floats(rstd), scale, more, out,

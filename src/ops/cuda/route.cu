@@ -24,6 +24,7 @@ __device__ __forceinline__ std::int64_t warp_row() {
 // A row of d floats spread over a warp, with PARTS groups of WIDTH per lane. PARTS and WIDTH are chosen so that d fits.
 template <int PARTS, int WIDTH>
 struct WarpRow {
+  static constexpr int numbers = PARTS * WIDTH;  // per lane
   float v[PARTS][WIDTH];
 
   __device__ static int column(int part) {
@@ -271,14 +272,20 @@ __device__ __forceinline__ void route_backward_rows(const float* dgates, const f
     float mean = 0.0f;
     for (std::int64_t i = row * k + lane; i < (row + 1) * k; i += warp_size) mean += gates[i] * dgates[i];
     mean = warp_sum(mean);
-    Row sum, key;
-    key.load(keys, 0);  // zeros
-    sum = key;
-    for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
-      const float dscore = gates[i] * (dgates[i] - mean) * inverse;
-      key.load(keys + static_cast<std::int64_t>(indices[i]) * d, d);
-      sum.add(dscore, key);
-      slope += dscore * scores[i];
+    constexpr int together = Row::numbers <= 4 ? 4 : 1;  // keys whose loads are in flight at a time
+    Row sum, key[together];
+    sum.load(keys, 0);  // zeros
+    for (std::int64_t i = row * k; i < (row + 1) * k; i += together) {
+      float dscore[together];
+#pragma unroll
+      for (int j = 0; j < together; ++j) {
+        const std::int64_t slot = min(i + j, (row + 1) * k - 1);
+        dscore[j] = i + j < (row + 1) * k ? gates[slot] * (dgates[slot] - mean) * inverse : 0.0f;
+        key[j].load(keys + static_cast<std::int64_t>(indices[slot]) * d, d);
+        slope += dscore[j] * scores[slot];
+      }
+#pragma unroll
+      for (int j = 0; j < together; ++j) sum.add(dscore[j], key[j]);
     }
     finish(row, sum);
   }
