@@ -36,7 +36,7 @@ class GradientLearner : public ContinualLearner {
                     model_, false);
     rate_ = settings.rate > 0 ? settings.rate : 0.3 * run.recipe.train.lr;
     if (method == ContinualMethod::lora) {
-      rate_ = settings.lora_rate > 0 ? settings.lora_rate : 10 * rate_;
+      rate_ = settings.lora_rate > 0 ? settings.lora_rate : 2 * rate_;
       declare_lora();
     }
   }

@@ -26,7 +26,7 @@ struct ContinualSettings {
   std::int64_t epochs = 4;                    // passes over each text, of the methods with gradients
   int batch = 4;                              // sequences of model.seq_len tokens per step
   double rate = 0;                            // peak learning rate; 0: 0.3 times that of the run
-  double dynamic_rate = 1e-4, lora_rate = 0;  // 0: 10 times the rate of the others
+  double dynamic_rate = 1e-4, lora_rate = 0;  // 0: twice the rate of the others
   double ewc = 30;                            // weight of the penalty; 1: an old token counts as much as a new one
   std::int64_t fisher_sequences = 64;
   std::int64_t rank = 8;  // of LoRA

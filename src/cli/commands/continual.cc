@@ -106,7 +106,7 @@ void set_up_continual(Command& command) {
   command.add_option("--batch", settings.batch, "sequences per gradient step")->capture_default_str();
   command.add_option("--rate", settings.rate, "peak learning rate; 0 = 0.3 times that of the run")
       ->capture_default_str();
-  command.add_option("--lora-rate", settings.lora_rate, "peak learning rate of LoRA; 0 = 10 times --rate")
+  command.add_option("--lora-rate", settings.lora_rate, "peak learning rate of LoRA; 0 = twice --rate")
       ->capture_default_str();
   command.add_option("--dynamic-rate", settings.dynamic_rate, "learning rate of dynamic evaluation")
       ->capture_default_str();
