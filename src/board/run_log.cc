@@ -12,7 +12,7 @@
 #include "core/files/folders.h"
 #include "core/files/json.h"
 #include "plot/escape_html.h"
-#include "recipe/recipe.h"
+#include "recipe/schema.h"
 #include "runs/checkpoint.h"
 #include "runs/run.h"
 #include "runs/run_list.h"
@@ -227,9 +227,7 @@ void RunLog::read_settings() {
     // Runs that differ only in the seed (and in machine settings) form a group.
     std::string all;
     for (const auto& [key, value] : settings_) {
-      if (key != "seed" && key != "train.device" && key != "train.threads" && key != "train.expert_ranks" &&
-          key != "train.keep_checkpoints")
-        all += key + "=" + value + "\n";
+      if (key != "seed" && !is_left_out_of_comparisons(key)) all += key + "=" + value + "\n";
     }
     group_ = hex(hash_bytes(all.data(), all.size()));
     trouble_.clear();

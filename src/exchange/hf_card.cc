@@ -4,6 +4,7 @@
 #include "analysis/pages/run_header.h"
 #include "exchange/hf.h"
 #include "plot/document.h"
+#include "recipe/schema.h"
 
 namespace some {
 namespace {
@@ -54,9 +55,7 @@ std::string differences(const Recipe& control, const Recipe& own) {
   std::string out;
   int count = 0;
   for (const std::string& one : recipe_differences(control, own)) {
-    if (one.starts_with("train.device") || one.starts_with("train.threads") || one.starts_with("train.expert_ranks"))
-      continue;
-    if (++count > 8) continue;
+    if (is_left_out_of_comparisons(one) || ++count > 8) continue;
     out += (out.empty() ? "" : ", ") + plain(one);
   }
   if (count > 8) out += fmt::format(" and {} more", count - 8);

@@ -10,6 +10,7 @@
 #include "core/files/folders.h"
 #include "data/source.h"
 #include "recipe/scale.h"
+#include "recipe/schema.h"
 #include "runs/run.h"
 #include "runs/run_lock.h"
 #include "text/stories.h"
@@ -23,12 +24,6 @@ namespace {
 struct PreparationStopped {
   int signal;
 };
-
-// True for settings that may change when a run is resumed.
-bool is_machine_setting(const std::string& setting) {
-  return setting.starts_with("train.device") || setting.starts_with("train.threads") ||
-         setting.starts_with("train.precision") || setting.starts_with("train.expert_ranks");
-}
 
 // Returns what is missing from a recipe's text; none if it is complete.
 std::optional<Error> missing_text(const Recipe& of_run) {

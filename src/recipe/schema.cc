@@ -178,6 +178,16 @@ const RecipeKey* find_recipe_key(std::string_view full_name) {
   return found == by_name.end() ? nullptr : found->second;
 }
 
+bool is_machine_setting(std::string_view assignment) {
+  const RecipeKey* key = find_recipe_key(assignment.substr(0, assignment.find_first_of(" =")));
+  return key != nullptr && key->role == SettingRole::machine;
+}
+
+bool is_left_out_of_comparisons(std::string_view assignment) {
+  const std::string_view name = assignment.substr(0, assignment.find_first_of(" ="));
+  return name == "train.keep_checkpoints" || (name != "train.precision" && is_machine_setting(name));
+}
+
 const std::vector<RecipeTable>& recipe_tables() {
   static const std::vector<RecipeTable> tables = {
       {"", ""},

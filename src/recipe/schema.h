@@ -19,6 +19,12 @@ struct RecipeKey : Setting<Recipe> {
 
 const std::vector<RecipeKey>& recipe_keys();
 const RecipeKey* find_recipe_key(std::string_view full_name);
+// True if an override or a difference, such as `train.device = "cpu"`, is of a setting of the machine, which may change
+// when a run is resumed.
+bool is_machine_setting(std::string_view assignment);
+// True for the settings that a comparison of runs leaves out: those of the machine, except the precision, and how many
+// checkpoints are kept.
+bool is_left_out_of_comparisons(std::string_view assignment);
 // Tables in output order, each with a one-line description.
 struct RecipeTable {
   std::string name;

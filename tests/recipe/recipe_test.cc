@@ -493,5 +493,15 @@ TEST(Parameters, WhatEachSettingAdds) {
             0);
 }
 
+TEST(Schema, KnowsSettingsOfTheMachine) {
+  for (const char* own : {"train.device=cuda:1", "train.threads = 2 (4)", "train.expert_ranks", "train.precision=bf16"})
+    EXPECT_TRUE(is_machine_setting(own)) << own;
+  for (const char* other : {"train.lr=0.1", "train.device_name=x", "stage.1.train.lr = 1", "title", ""})
+    EXPECT_FALSE(is_machine_setting(other)) << other;
+  EXPECT_TRUE(is_left_out_of_comparisons("train.threads"));
+  EXPECT_TRUE(is_left_out_of_comparisons("train.keep_checkpoints=3"));
+  EXPECT_FALSE(is_left_out_of_comparisons("train.precision"));
+}
+
 }  // namespace
 }  // namespace some

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "cli/show.h"
 #include "cli/terminal.h"
@@ -25,11 +24,10 @@ namespace fs = std::filesystem;
 
 // Returns settings by name as written in a recipe, except those that do not affect what was learned.
 std::map<std::string, std::string> settings_of(const Recipe& recipe) {
-  static const std::set<std::string> left_out = {"title", "train.device", "train.threads", "train.expert_ranks",
-                                                 "train.keep_checkpoints"};
   std::map<std::string, std::string> out;
   for (const RecipeKey& key : recipe_keys()) {
-    if (!left_out.contains(key.full_name())) out[key.full_name()] = key.write(key.get(recipe));
+    const std::string name = key.full_name();
+    if (name != "title" && !is_left_out_of_comparisons(name)) out[name] = key.write(key.get(recipe));
   }
   std::string stages;
   for (std::size_t i = 0; i < recipe.stages.size(); ++i) stages += (i > 0 ? ", " : "") + stage_name(recipe, i);
