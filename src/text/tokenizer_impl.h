@@ -54,7 +54,7 @@ struct TokenizerParts {
 
 struct Tokenizer::Impl {
   // Throws if a merge results in a token outside the vocabulary.
-  explicit Impl(TokenizerParts parts);
+  explicit Impl(TokenizerParts given);
 
   void encode_plain(std::string_view text, WordCache& cache, std::vector<TokenId>& ids,
                     std::vector<std::uint32_t>& byte_lengths, const char*& covered) const;

@@ -135,7 +135,7 @@ void gather_rows(Context& ctx, const Tensor& x, const Tensor& rows, Tensor& y) {
   parallel_chunks(*ctx.threads, count, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (row[i] < -1 || row[i] >= height)
-        failed(Code::index_out_of_range, "row {} is out of range (0 to {} exclusive)", row[i], x.shape().text());
+        failed(Code::index_out_of_range, "row {} is out of range; the tensor has {} rows", row[i], height);
       char* const to = target + static_cast<std::size_t>(i) * row_bytes;
       if (row[i] < 0)
         std::fill_n(to, row_bytes, char{0});
