@@ -285,7 +285,13 @@ std::string decompress_text(OpenedRun* run, std::string_view file, const std::st
     return "";
   }
   std::string text = std::move(work.mixer().text());
-  if (checksum_of(text.data(), text.size()) != header.checksum)
+  const bool same = checksum_of(text.data(), text.size()) == header.checksum;
+  if (!same && report.resumed_at > 0)
+    bad_input(Code::compressed_invalid,
+              "{}: the decoded text does not have the checksum of the original; it was continued from {}, whose state "
+              "may be wrong: remove that file to start over",
+              where, options.state);
+  if (!same)
     bad_input(Code::compressed_invalid,
               "{}: the decoded text does not have the checksum of the original, although the file is undamaged: this "
               "program or machine computes different numbers than the one that compressed it",
