@@ -294,7 +294,7 @@ ReadReport read_texts(OpenedRun& run, const ReadOptions& options, ReadMemory* ke
   report.memory = {options.memory, memory.settings, slots_in_use(memory), refinement_passes(memory), {}, {}};
   const std::vector<double> weights = source_weights(memory);
   const auto kinds = static_cast<std::ptrdiff_t>(memory.settings.beta.size());
-  report.memory->say.assign(weights.begin() + 1, weights.begin() + 1 + kinds);
+  report.memory->weights.assign(weights.begin() + 1, weights.begin() + 1 + kinds);
   if (memory.settings.contexts > 0)
     report.memory->contexts =
         MemoryAfterReading::Contexts{memory.contexts.size(), memory.contexts.evicted(),

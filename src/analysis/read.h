@@ -76,10 +76,10 @@ struct MemoryAfterReading {
   MemorySettings settings;
   std::int64_t slots_in_use = 0;
   std::int64_t refinement_passes = 0;  // after the last text
-  std::vector<double> say;             // mixture weight of the slots' predictions for each inverse temperature
+  std::vector<double> weights;         // mixture weight of the slots' predictions for each inverse temperature
   struct Contexts {
     std::int64_t entries = 0, evicted = 0;
-    std::vector<double> say;  // mixture weight of each order, then of the single follower
+    std::vector<double> weights;  // mixture weight of each order, then of the single follower
   };
   std::optional<Contexts> contexts;  // of a memory with contexts
 };

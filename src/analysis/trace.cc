@@ -57,7 +57,7 @@ std::vector<MemoryContribution> remembered_in(OpenedRun& run, const std::vector<
   for (std::size_t t = 0; t + 1 < ids.size(); ++t) {
     const auto row = static_cast<std::int64_t>(t);
     const Tensor state = states.rows(row, row + 1);
-    answers.set_say({mixture_weights(memory.settings, read_vector(mixture.shares))});
+    answers.set_weights({mixture_weights(memory.settings, read_vector(mixture.shares))});
     answers.set_mixtures({mixture.contexts});
     Tensor loss = nll.rows(row, row + 1);
     mix_losses(ctx, memory, batch, row, state, device_batch.targets.rows(row, row + 1), mixture, loss);

@@ -43,7 +43,7 @@ class HostDecoder : public ModelDecoder {
     memory.contexts.resize(sequences_.size());
     memory.contexts[static_cast<std::size_t>(slot)] = sequence.contexts;
     if (memory.predictions)
-      memory.predictions->set_say(memory.mixture);
+      memory.predictions->set_weights(memory.mixture);
     else
       memory.predictions.emplace(model_.context(), *sequence.memory, memory.mixture);
     memory.predictions->set_mixtures(memory.contexts);

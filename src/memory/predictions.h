@@ -47,7 +47,7 @@ class MemoryPredictions {
   // memory_weights: the result of mixture_weights() for each text of the batch, from the current mixture weights of
   // that text.
   MemoryPredictions(Context& ctx, const Memory& memory, std::vector<std::vector<double>> memory_weights);
-  void set_say(std::vector<std::vector<double>> memory_weights) { mixture_ = std::move(memory_weights); }
+  void set_weights(std::vector<std::vector<double>> memory_weights) { mixture_ = std::move(memory_weights); }
   // A memory with contexts: the mixture of each text of the batch instead.
   void set_mixtures(std::vector<ContextMixture> mixtures) { context_mixtures_ = std::move(mixtures); }
 

@@ -485,7 +485,7 @@ try {
   assert.match(await causal.getByText(/Beyond chance \(p ≤/).innerText(), /: \d+ of 16 experts\.$/);
   await causal.getByRole('combobox', { name: 'leave out' }).selectOption('movement');
   await causal.getByRole('button', { name: 'Measure' }).click();
-  await drawn('Change in loss by layer');
+  await drawn('Change in loss by part');
   assert.match(await causal.getByText(/Beyond chance \(p ≤/).innerText(), /: \d of 4 changes\.$/);
   await causal.getByRole('combobox', { name: 'first run' }).selectOption({ label: 'seed1' });
   await causal.getByRole('combobox', { name: 'second run' }).selectOption({ label: 'seed2' });

@@ -42,7 +42,7 @@ try {
     await tokens.first().waitFor();
     assert.ok((await tokens.count()) > 1);
     assert.equal(await prompt.inputValue(), '');
-    assert.equal(await page.locator('.said b').count(), 0, 'text stays text');
+    assert.equal(await page.locator('.message b').count(), 0, 'text stays text');
     await tokens.first().focus();
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowLeft');
@@ -74,7 +74,7 @@ try {
     for (const width of [1100, 360]) await fits(page, width);
     await shoot('phone');
     await page.getByRole('button', { name: 'New' }).click();
-    assert.equal(await page.locator('.said').count(), 0);
+    assert.equal(await page.locator('.message').count(), 0);
     assert.deepEqual(problems, []);
     assert.ok(
       requests.every((one) => one.startsWith(address)),
@@ -87,7 +87,7 @@ try {
     await page.keyboard.press('Enter');
     await page.getByRole('button', { name: 'Stop' }).dispatchEvent('click');
     await page
-      .locator('.said.model')
+      .locator('.message.model')
       .getByText(/stopped|end of text|token limit reached/)
       .waitFor();
     await context.close();

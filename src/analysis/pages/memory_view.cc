@@ -85,7 +85,7 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
   out.tokens_stored = all;
   const std::vector<double> weights = source_weights(memory);
   const std::size_t kinds = memory.settings.beta.size();
-  out.say.assign(weights.begin() + 1, weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds));
+  out.weights.assign(weights.begin() + 1, weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds));
   for (std::size_t i = 0; i < memory.texts.size(); ++i)
     out.texts.push_back({memory.texts[i].name, std::ssize(memory.texts[i].tokens), births[i]});
   const std::size_t shown = std::min(strongest, order.size());
@@ -107,7 +107,7 @@ MemoryDescription describe_memory(const Memory& memory, const Tokenizer& tokeniz
     MemoryDescription::ContextsKnown& known = out.contexts.emplace();
     known.entries = memory.contexts.size();
     known.evicted = memory.contexts.evicted();
-    known.say.assign(weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds), weights.end());
+    known.weights.assign(weights.begin() + 1 + static_cast<std::ptrdiff_t>(kinds), weights.end());
     for (const ContextEntry& entry : strongest_contexts(memory.contexts, strongest)) {
       const std::vector<std::int32_t> context = memory.contexts.tokens_of(entry.node);
       known.strongest.push_back({tokenizer.decode(context), tokenizer.decode(std::span(&entry.token, 1)), entry.seen,
@@ -138,7 +138,7 @@ nlohmann::json to_json(const MemoryDescription& description) {
                      {"settings", to_json(description.settings)},
                      {"slots_in_use", description.slots_in_use},
                      {"tokens_stored", description.tokens_stored},
-                     {"say", description.say},
+                     {"weights", description.weights},
                      {"texts", texts},
                      {"strongest", slots}};
   if (const auto& known = description.contexts) {
@@ -150,7 +150,7 @@ nlohmann::json to_json(const MemoryDescription& description) {
                           {"born", to_json(entry.born)},
                           {"hit", to_json(entry.hit)}});
     out["contexts"] = {
-        {"entries", known->entries}, {"evicted", known->evicted}, {"say", known->say}, {"strongest", contexts}};
+        {"entries", known->entries}, {"evicted", known->evicted}, {"weights", known->weights}, {"strongest", contexts}};
   }
   return out;
 }

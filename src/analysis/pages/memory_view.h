@@ -36,13 +36,13 @@ struct MemoryDescription {
   MemorySettings settings;
   std::int64_t slots_in_use = 0;
   double tokens_stored = 0;
-  std::vector<double> say;  // mixture weight of the slots' predictions for each inverse temperature
+  std::vector<double> weights;  // mixture weight of the slots' predictions for each inverse temperature
   std::vector<Text> texts;
   std::vector<Slot> strongest;  // slots with the highest counts
   // Set for a memory with contexts.
   struct ContextsKnown {
     std::int64_t entries = 0, evicted = 0;
-    std::vector<double> say;  // mixture weight of each order, then of the single follower
+    std::vector<double> weights;  // mixture weight of each order, then of the single follower
     struct Entry {
       std::string context, token;
       std::int64_t seen = 0;

@@ -51,11 +51,11 @@ json to_json(const ReadReport& report) {
                      {"settings", to_json(report.memory->settings)},
                      {"slots_in_use", report.memory->slots_in_use},
                      {"refinement_passes", report.memory->refinement_passes},
-                     {"settling_seconds", report.refinement_seconds},
-                     {"say", report.memory->say}};
+                     {"refinement_seconds", report.refinement_seconds},
+                     {"weights", report.memory->weights}};
     if (const auto& contexts = report.memory->contexts)
       out["memory"]["contexts"] = {
-          {"entries", contexts->entries}, {"evicted", contexts->evicted}, {"say", contexts->say}};
+          {"entries", contexts->entries}, {"evicted", contexts->evicted}, {"weights", contexts->weights}};
   }
   if (report.original)
     out["original"] = {

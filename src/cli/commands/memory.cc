@@ -58,17 +58,17 @@ void show(const ShowOptions& options) {
   if (memory.settings.partitions > 1)
     fmt::print("{} partitions, {} active; a query searches {}\n", memory.settings.partitions,
                memory.store.partitions_active(), memory.settings.nprobe);
-  double say = 0;
-  for (const double one : report.say) say += one;
+  double slots = 0;
+  for (const double one : report.weights) slots += one;
   if (const auto& contexts = report.contexts) {
     double counted = 0;
-    for (const double one : contexts->say) counted += one;
+    for (const double one : contexts->weights) counted += one;
     fmt::print("contexts of up to {} tokens: {} of {} entries in use, {} evicted\n", memory.settings.contexts,
                contexts->entries, memory.settings.context_entries, contexts->evicted);
-    fmt::print("weights in predictions: model {:.1f}%, slots {:.1f}%, contexts {:.1f}%\n\n", 100 * (1 - say - counted),
-               100 * say, 100 * counted);
+    fmt::print("weights in predictions: model {:.1f}%, slots {:.1f}%, contexts {:.1f}%\n\n",
+               100 * (1 - slots - counted), 100 * slots, 100 * counted);
   } else {
-    fmt::print("current mixture weight: {:.1f}%\n\n", 100 * say);
+    fmt::print("current mixture weight: {:.1f}%\n\n", 100 * slots);
   }
   std::int64_t number = 0;
   for (const MemoryDescription::Text& text : report.texts)
