@@ -225,13 +225,7 @@ AblateReport ablate(OpenedRun& run, const AblateOptions& options) {
   check(run, options);
   const ModelConfig& config = run.recipe.model;
   const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
-  CollectOptions collect;
-  collect.max_documents = options.max_documents;
-  collect.rows = run.recipe.train.batch;
-  collect.predicted_only = true;
-  collect.pad_id = run.tokenizer.pad_id();
-  collect.eos_id = run.tokenizer.eos_id();
-  collect.long_documents = run.recipe.data.long_documents;
+  const CollectOptions collect = predicted_positions(run, options.max_documents);
   const Choices whole = collect_assignments(*run.model, text.data, collect);
   if (whole.positions() == 0) bad_input(Code::data_nothing_to_predict, "{} has no token to predict", text.source);
   const auto positions = static_cast<double>(whole.positions());

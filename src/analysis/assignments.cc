@@ -35,6 +35,17 @@ void require_layer(const ModelConfig& config, int layer) {
     bad_input(Code::layer_out_of_range, "layer {} not found; this run has layers 0 to {}", layer, config.layers - 1);
 }
 
+CollectOptions predicted_positions(const OpenedRun& run, std::int64_t max_documents) {
+  CollectOptions out;
+  out.max_documents = max_documents;
+  out.rows = run.recipe.train.batch;
+  out.predicted_only = true;
+  out.pad_id = run.tokenizer.pad_id();
+  out.eos_id = run.tokenizer.eos_id();
+  out.long_documents = run.recipe.data.long_documents;
+  return out;
+}
+
 Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options) {
   Context& ctx = model.context();
   const ModelConfig& config = model.config();

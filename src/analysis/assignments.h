@@ -49,4 +49,7 @@ struct CollectOptions {
 };
 Choices collect_assignments(Model& model, const TokenData& data, const CollectOptions& options);
 
+// Options for the positions that a run predicts, with its batch size, special tokens and treatment of long documents.
+CollectOptions predicted_positions(const OpenedRun& run, std::int64_t max_documents);
+
 }  // namespace some

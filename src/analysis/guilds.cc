@@ -197,13 +197,7 @@ GuildReport analyze_guilds(OpenedRun& run, const GuildOptions& options) {
     bad_input(Code::option_invalid, "{} {}: must be from 1 to 100000", "--shuffles", options.shuffles);
   if (options.min_count < 1) bad_input(Code::option_invalid, "{} {}: must be >= 1", "--min-count", options.min_count);
   const AnalysisText text = load_analysis_text(run, options.data, options.max_documents);
-  CollectOptions collect;
-  collect.max_documents = options.max_documents;
-  collect.rows = run.recipe.train.batch;
-  collect.predicted_only = true;
-  collect.pad_id = run.tokenizer.pad_id();
-  collect.eos_id = run.tokenizer.eos_id();
-  collect.long_documents = run.recipe.data.long_documents;
+  const CollectOptions collect = predicted_positions(run, options.max_documents);
   Study study{run, options, collect_assignments(*run.model, text.data, collect), {}, {}, {}, {}};
   if (study.choices.positions() == 0)
     bad_input(Code::data_nothing_to_predict,

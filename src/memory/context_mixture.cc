@@ -20,7 +20,7 @@ constexpr std::size_t count_classes = 5, max_sources = 1 + max_betas + max_order
 constexpr double start_of_copying = 0.01, end_of_copying = 0.1;
 // Numbers of targets in a row that begin a class, and the pseudocount of each accuracy.
 constexpr std::array<std::int64_t, 8> runs{0, 1, 2, 3, 4, 6, 9, 16};
-constexpr double assumed_positions = 2, most_positions = 400;
+constexpr double assumed_positions = 2, max_positions = 400;
 
 std::size_t class_of_run(std::int64_t run) {
   return static_cast<std::size_t>(std::upper_bound(runs.begin(), runs.end(), run) - runs.begin()) - 1;
@@ -143,7 +143,7 @@ double ContextMixture::learn(const MixtureContext& context, std::span<const doub
   run_ = right >= 0.5 ? run_ + 1 : 0;
   accuracy.right += right;
   accuracy.all += 1;
-  if (accuracy.all > most_positions) {
+  if (accuracy.all > max_positions) {
     accuracy.right /= 2;
     accuracy.all /= 2;
   }

@@ -111,7 +111,7 @@ std::string plain_name(std::string_view name) {
   return plain;
 }
 
-// What other programs set and this one does not, with what to use instead.
+// Settings of other programs that do not exist here, with the replacement to suggest.
 struct Advice {
   std::string_view names, advice;  // names separated by blanks
 };

@@ -1,4 +1,4 @@
-// What the threads of a ModelService exchange; used by its source files only.
+// Data shared by the threads of a ModelService; used by its source files only.
 #pragma once
 
 #include "serve/embedding_reply.h"

@@ -115,7 +115,7 @@ ModelConfig hadamard_512() {
   return config;
 }
 
-ModelConfig hadamard_512_without_shift() {
+ModelConfig hadamard_384() {
   ModelConfig config = hadamard_512();
   config.token_shift = 0;
   config.conv = 2;
@@ -608,7 +608,7 @@ const std::vector<std::string> names = {
 
 const auto forms = testing::Values(dense, with_convolution, modulated, with_token_shift, modulated_with_convolution,
                                    published, features, hash_routing_before_norm, rotary, hadamard, without_block,
-                                   with_partitions, hadamard_512, hadamard_512_without_shift);
+                                   with_partitions, hadamard_512, hadamard_384);
 INSTANTIATE_TEST_SUITE_P(Forms, CudaDecoder, forms, [](const auto& tested) { return names[tested.index]; });
 INSTANTIATE_TEST_SUITE_P(Forms, GpuDecoder, forms, [](const auto& tested) { return names[tested.index]; });
 

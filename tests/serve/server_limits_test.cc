@@ -1,4 +1,4 @@
-// What the server refuses, and how it treats many clients and clients that disconnect, stall or send invalid data.
+// Requests that the server refuses; many clients at once, and clients that disconnect, stall or send invalid data.
 #include <atomic>
 #include <cstdlib>
 #include <memory>

@@ -72,14 +72,9 @@ struct Measured {
 class Measure {
  public:
   Measure(OpenedRun& run, const AblateRulesOptions& options)
-      : run_(run), text_(load_analysis_text(run, options.data, options.max_documents)) {
-    how_.max_documents = options.max_documents;
-    how_.rows = run.recipe.train.batch;
-    how_.predicted_only = true;
-    how_.pad_id = run.tokenizer.pad_id();
-    how_.eos_id = run.tokenizer.eos_id();
-    how_.long_documents = run.recipe.data.long_documents;
-  }
+      : run_(run),
+        text_(load_analysis_text(run, options.data, options.max_documents)),
+        how_(predicted_positions(run, options.max_documents)) {}
   const AnalysisText& text() const { return text_; }
   std::int64_t positions() const { return positions_; }
 

@@ -212,7 +212,7 @@ void head_loss(Context& ctx, const Tensor& h, const Param& weight, const Param& 
     constexpr int max_parts = 32 / width;
     const bool in_registers = parts <= max_parts;
     const int blocks = static_cast<int>(std::min<std::int64_t>(chunk_rows, 2 * ctx.cuda->multiprocessors));
-    // What runs concurrently may read its partial sums after this function has returned.
+    // A concurrent kernel may read its partial sums after this function has returned.
     std::optional<ArenaScope> scope;
     if (schedule == nullptr) scope.emplace(*ctx.arena);
     float* partials =

@@ -13,6 +13,17 @@ function open(title, ...content) {
   return dialog;
 }
 
+// Returns a handler that does the work and closes the dialog, or shows the error in `wrong`, a part of that dialog.
+const closing = (wrong, work) => async () => {
+  try {
+    await work();
+    wrong.closest('dialog')?.close();
+  } catch (error) {
+    wrong.textContent = error.message;
+    wrong.hidden = false;
+  }
+};
+
 const several = (count) => `${count} ${count === 1 ? 'run' : 'runs'}`;
 const problems = (failed) => failed.map(({ name, message }) => ` ${name}: ${message}.`).join('');
 const tagsIn = (text) => [
@@ -69,20 +80,11 @@ export class Labels {
     const note = element('textarea', { rows: 5, maxlength: 10000 });
     note.value = run.note ?? '';
     const wrong = element('p', { class: 'note', role: 'alert', hidden: true });
-    const guarded = (work) => async () => {
-      try {
-        await work();
-        dialog.close();
-      } catch (error) {
-        wrong.textContent = error.message;
-        wrong.hidden = false;
-      }
-    };
-    const save = guarded(async () => {
+    const save = closing(wrong, async () => {
       const labels = { name: name.value.trim(), tags: tagsIn(tags.value), note: note.value.trim() };
       await change('/api/labels', { run: run.id, ...labels });
     });
-    const remove = guarded(() => this.remove([run]));
+    const remove = closing(wrong, () => this.remove([run]));
     const dialog = open(
       `Run ${run.folder}`,
       element(
@@ -130,17 +132,8 @@ export class Labels {
         { class: 'tag', 'aria-pressed': 'false' },
       ),
     );
-    const guarded = (work) => async () => {
-      try {
-        await work();
-        dialog.close();
-      } catch (error) {
-        wrong.textContent = error.message;
-        wrong.hidden = false;
-      }
-    };
     const ids = runs.map(({ id }) => id);
-    const save = guarded(async () => {
+    const save = closing(wrong, async () => {
       const words = { add: tagsIn(add.value), remove: [...removed], note: note.value.trim() };
       const { changed, failed } = await change('/api/labels/many', { runs: ids, ...words });
       this.tell(`${several(changed)} changed.${problems(failed)}`);
@@ -166,7 +159,7 @@ export class Labels {
           { class: 'controls ends' },
           element('button', { type: 'submit', class: 'main' }, 'Save'),
           button('Cancel', () => dialog.close()),
-          button(`Delete ${several(runs.length)}`, guarded(() => this.remove(runs)), { class: 'danger' }),
+          button(`Delete ${several(runs.length)}`, closing(wrong, () => this.remove(runs)), { class: 'danger' }),
         ),
       ),
     );
